@@ -1,6 +1,7 @@
-"""The broker: requests in, responses out, background tasks.
+"""The broker: answers requests, runs background tasks.
 
-`components` wires the parts, `handler_table` maps request codes to handlers, `background` lists the tasks.
+`components` builds and connects the parts, `handler_table` maps request codes to handlers,
+`background` lists the background tasks, `server` starts and stops all of them.
 
 May import: protocol, replication, storage, transport.
 """

@@ -1,4 +1,4 @@
-"""What a broker does unasked, again and again."""
+"""The background tasks of a broker: which loops a master, a slave or both run, and how often."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Loop = Coroutine[Any, Any, None]
 
 
 def loops(parts: Components) -> Iterator[Loop]:
-    """Each of these goes on until it is cancelled."""
+    """The background loops of this broker. Each runs until it is cancelled."""
     yield parts.registrar.run()
     yield parts.peers.watch.run()
     yield from _storing(parts)
@@ -39,12 +39,18 @@ def loops(parts: Components) -> Iterator[Loop]:
 
 
 def in_slices(parts: Components, work: Callable[[], Steps[None]]) -> Callable[[], Awaitable[None]]:
-    """Work that goes through all queues, groups or clients of this broker, while it serves them."""
+    """Run `work` in slices of the event loop, so that clients are served meanwhile.
+
+    For work over all queues, groups or clients of the broker.
+    """
     return lambda: parts.slices.run(work())
 
 
 def _storing(parts: Components) -> Iterator[Loop]:
-    store, runtime, settings = parts.store, parts.runtime, parts.config.store
+    """Loops that flush, checkpoint, repair and clean the store."""
+    store = parts.store
+    runtime = parts.runtime
+    settings = parts.config.store
     yield periodic.notice_failure(store)
     yield periodic.mend(store)
     yield periodic.checkpoint(
@@ -74,7 +80,7 @@ def _storing(parts: Components) -> Iterator[Loop]:
 
 
 def _answering(parts: Components) -> Iterator[Loop]:
-    """What ends the waiting of those whose time is over."""
+    """Loops that end what has timed out: held sends and pulls, silent clients, queue locks."""
     if parts.ack_gate.waits:
         yield each(DURABILITY_SCAN_MS, parts.ack_gate.expire)
     yield each(
@@ -86,13 +92,16 @@ def _answering(parts: Components) -> Iterator[Loop]:
 
 
 def _remembering(parts: Components) -> Iterator[Loop]:
+    """Loops that save the tables."""
     yield each(parts.config.flush_consumer_offset_interval, parts.tables.save_progress)
     yield each(FILTERS_SAVED_MS, parts.tables.save_filters)
     yield each(RETRY_MS, parts.tables.retry)
 
 
 def _as_master(parts: Components) -> Iterator[Loop]:
-    config, tables, runtime = parts.config, parts.tables, parts.runtime
+    config = parts.config
+    tables = parts.tables
+    runtime = parts.runtime
     yield each(config.flush_consumer_offset_interval, parts.halves.note_progress)
     rules = component_configs.check_rules(config)
     checks = CheckBack(parts.halves, tables.producers, rules, config.broker_name, runtime.steady_ms)

@@ -1,4 +1,4 @@
-"""What each part of a broker is told, from the broker's one configuration."""
+"""The configuration of each part of a broker, derived from `BrokerConfig`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from roquet.transport.channels import split_address
 
 
 def syncs(config: BrokerConfig) -> bool:
-    """Whether a send is answered when it is on disk."""
+    """Whether a send is acknowledged only after the log was synced (SYNC_FLUSH)."""
     return config.store.flush_disk_type is FlushDisk.SYNC_FLUSH
 
 
 def readable_memory(config: BrokerConfig) -> int:
-    """How far behind the log's end, in bytes, records count as being in memory.
+    """The size in bytes of the last part of the log that counts as being in memory.
 
     See docs/storage/fetch.md#in-memory-on-disk.
     """
@@ -34,7 +34,8 @@ def readable_memory(config: BrokerConfig) -> int:
 
 
 def store_config(config: BrokerConfig) -> StoreConfig:
-    store, is_master = config.store, not config.is_slave
+    store = config.store
+    is_master = not config.is_slave
     return StoreConfig(
         root=config.store_folder,
         commit_log_folders=config.commit_log_folders,
@@ -92,7 +93,7 @@ def send_config(config: BrokerConfig) -> SendConfig:
 
 
 def check_rules(config: BrokerConfig) -> CheckRules:
-    """When producers are asked about transactions that they left open."""
+    """When and how often producers are asked about open transactions."""
     return CheckRules(
         timeout_ms=config.transaction_time_out,
         checks_max=config.transaction_check_max,
@@ -123,7 +124,7 @@ def master_rules(config: BrokerConfig) -> master.Rules:
 
 
 def admission(config: BrokerConfig) -> Admission:
-    """Who may connect as a slave."""
+    """The rule for which addresses may connect as slaves, and how many."""
     replication = config.replication
     return Admission(networks(replication.ha_allowed_addresses), replication.ha_connections_max)
 
@@ -137,7 +138,7 @@ def slave_rules(config: BrokerConfig) -> slave.Rules:
 
 
 def identity(config: BrokerConfig) -> BrokerIdentity:
-    """What name servers know it by."""
+    """The names and addresses with which this broker registers at name servers."""
     return BrokerIdentity(
         config.broker_cluster_name,
         config.broker_name,

@@ -1,4 +1,4 @@
-"""What one broker consists of, and who is told of what; nothing of it runs yet."""
+"""Builds and connects the parts of one broker; starts none of them."""
 
 from __future__ import annotations
 
@@ -42,16 +42,18 @@ from roquet.transport.peers import Peers, connections_allowed
 from roquet.transport.slices import Slices
 
 DISPATCH_PAUSE_S: Final = 0.005
-"""A slave dispatches what came meanwhile at once: a hundred records cost little more than one."""
+"""The shortest time between two dispatches on a slave. Records that arrive meanwhile are dispatched
+together: dispatching a hundred costs little more than dispatching one."""
 
 
 class Components:
-    """The parts of one broker, each given what it needs of the others.
+    """The parts of one broker, each constructed with the other parts that it uses.
 
-    Keeps: a master has an `ha_server`, a slave an `ha_client`, none has both.
+    Invariant: a master has an `ha_server`, a slave has an `ha_client`, no broker has both.
 
-    :param become: stops this broker and starts one with another configuration; a slave needs it to be promoted.
-    :param end: lets the broker's process end, soon: its drive has failed.
+    :param become: stops this broker and starts one with another configuration. A slave without it
+        cannot be promoted.
+    :param end: asks the process to end soon. Called when a sync of the store has failed.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class Components:
         def clock_ms() -> float:
             return loop.time() * 1000
 
-        self.config, self.runtime, self.become = config, runtime, become
+        self.config = config
+        self.runtime = runtime
+        self.become = become
         self.channels = Channels()
         self.peers = Peers(config.peers, connections_allowed(config.peers))
         self.slices = Slices()
@@ -122,7 +126,7 @@ class Components:
         )
         self.cleaning = self._make_cleaning()
         self.checkpointing = asyncio.Lock()
-        """Held by whoever makes a checkpoint."""
+        """Held while a checkpoint is made, so that two never run at once."""
         self.jobs = Jobs()
         self.members = self._make_members()
         self._queue_count = 0
@@ -142,10 +146,8 @@ class Components:
     def _make_ha_server(self) -> HaServer:
         store = self.store
         log = store.log if store.shows_at_once else VisibleLog(store.log, lambda: store.shown_to)
-        rules, admission = (
-            component_configs.master_rules(self.config),
-            component_configs.admission(self.config),
-        )
+        rules = component_configs.master_rules(self.config)
+        admission = component_configs.admission(self.config)
         return HaServer(log, lambda: self.ack_gate.advance(), rules, admission)
 
     def _make_ha_client(self) -> HaClient:
@@ -168,7 +170,9 @@ class Components:
         )
 
     def _make_members(self) -> MemberHandler:
-        config, tables, store = self.config, self.tables, self.store
+        config = self.config
+        tables = self.tables
+        store = self.store
         return MemberHandler(
             tables.consumers,
             tables.producers,
@@ -213,29 +217,39 @@ class Components:
             slices=self.slices,
         )
 
-    # who is told of what
+    # calls from one part to the others
 
     def connection_closed(self, connection: Connection) -> None:
-        """A client is gone."""
+        """Forget the members and held pulls of a connection that was closed."""
         self.members.connection_closed(connection)
         self.long_polls.connection_closed(connection)
 
     def _only_read(self) -> None:
-        """The drive takes nothing any more: neither clients nor a master need to try."""
+        """Serve reads only, after a sync of the store has failed.
+
+        Registers all topics as read-only, so that producers choose another broker. A slave stops
+        copying the log.
+        """
         self.registrar.restrict(Permission.READ)
         if self.ha_client is not None:
             self.ha_client.set_master(None)
 
     def _end_turn(self) -> None:
-        """After a turn of the loop that appended: index, then delays, disk or slaves and held pulls, each once."""
+        """Finish an event-loop turn that appended records: each step runs once per turn.
+
+        Writes the index, schedules delayed messages, then notifies flush, slaves and held pulls.
+        """
         self.store.end_turn()
         self.delayed.turn_ended()
         self.append_notifier.turn_ended()
 
     def read_queues(self) -> None:
-        """Learn from the queues which topics have messages and are in no table, and as a master which groups are beyond
-        their queues and which transactions are open. Once more when the entries are there that could not be written:
-        until then nobody knows where the queues end.
+        """Complete the tables from the consume queues: missing topics, offsets, open transactions.
+
+        Adds topics that have messages and are missing in the topic table. A master also clamps
+        consumer offsets to the ends of their queues and rebuilds the table of open transactions.
+        Called again when queue entries that could not be written at the start have been written:
+        until then the ends of the queues are not known.
         """
         self._lacked_entries = self.store.dispatch.is_held_up
         if self.tables.may_lack_topics:
@@ -248,8 +262,10 @@ class Components:
         self.halves.load()
 
     def _dispatch(self) -> None:
-        """A master's bytes were written to our log, and it knows by now that they were. Or there may be room for queue
-        entries that a start of this broker could not write.
+        """Dispatch records that are in the log but not yet in their queues.
+
+        On a slave: after the master's bytes were appended and reported. On any broker: when the
+        drive may have room again for queue entries that could not be written before.
         """
         self.store.replicated()
         if self._lacked_entries and not self.store.dispatch.is_held_up:
@@ -262,13 +278,13 @@ class Components:
                 self.slave_sync.soon()
 
     def keep_up(self) -> Steps[None]:
-        """Write the keys that came since, and dispatch what found no room on the drive before."""
+        """Write new keys to the index, and dispatch records whose entries could not be written."""
         if self.store.dispatch.behind:
             self.dispatches.due()
         yield from self.store.flush_index_steps()
 
     def _master_known(self, ha_address: str | None, address: str | None) -> None:
-        """The name server's word on who the master is; a configured replication address stays.
+        """Follow the master that a name server named, unless `haMasterAddress` is configured.
 
         See docs/storage/replication.md#how-a-slave-finds-its-master.
         """

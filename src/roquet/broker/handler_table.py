@@ -1,4 +1,4 @@
-"""Who answers what is asked of a broker."""
+"""Maps each request code to the handler that answers it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from roquet.transport.connection import Handler
 
 
 def handlers(parts: Components) -> dict[int, Handler]:
-    """Request code -> handler."""
+    """The handler of each request code."""
     send_context = SendContext(
         component_configs.send_config(parts.config),
         parts.store,
@@ -51,7 +51,9 @@ def handlers(parts: Components) -> dict[int, Handler]:
 
 
 def _of_producers(parts: Components, send_context: SendContext) -> dict[int, Handler]:
-    config, store, halves = parts.config, parts.store, parts.halves
+    config = parts.config
+    store = parts.store
+    halves = parts.halves
     sends = SendHandler(send_context, halves, parts.slices)
     stores = config.store_reply_message_enable
     replies = ReplyHandler(
@@ -92,18 +94,14 @@ def _pulls(parts: Components) -> PullHandler:
 
 
 def _of_admins(parts: Components) -> dict[int, Handler]:
-    config, store, tables, measurements = (
-        parts.config,
-        parts.store,
-        parts.tables,
-        parts.measurements,
-    )
-    name, is_slave, now_ms, metadata = (
-        config.broker_name,
-        config.is_slave,
-        parts.runtime.now_ms,
-        tables.metadata,
-    )
+    config = parts.config
+    store = parts.store
+    tables = parts.tables
+    measurements = parts.measurements
+    name = config.broker_name
+    is_slave = config.is_slave
+    now_ms = parts.runtime.now_ms
+    metadata = tables.metadata
     slices = parts.slices
     positions = GroupLag(metadata, tables.consumers, tables.progress, store, name, measurements.tps)
     figures = (parts.ack_gate.figures, parts.peers.figures)

@@ -1,4 +1,4 @@
-"""The periodic loops, a few lines each; `background` says which of them a broker has."""
+"""Periodic loops: flush, checkpoint, repair. `background` says which of them a broker runs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ from roquet.transport.slices import Slices
 log = logging.getLogger(__name__)
 
 PAGE_SIZE: Final = 4096
+"""Bytes of a page, the unit of `flushCommitLogLeastPages` (Apache: `OS_PAGE_SIZE`)."""
 RETRY_S: Final = 1.0
 LOOK_MS: Final = 1000
 NOTICE_S: Final = 0.2
 MEND_LOOK_S: Final = 0.5
 CHECKPOINT_BYTES: Final = 256 * 1024 * 1024
-"""So much may have to be read again after a crash, with what is stored while a checkpoint is being made."""
+"""A checkpoint is made early when the log has grown by this many bytes. It bounds what recovery
+reads after a crash: these bytes, and those stored while the checkpoint was being made."""
 
 
 async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> None:
-    """Do `work` every `period_ms`, for ever; a failure is logged, once until it works again, and does not end it."""
+    """Run `work` every `period_ms` until cancelled.
+
+    An exception does not end the loop. It is logged once, and again only after `work` has succeeded
+    in between.
+    """
     is_failing = False
     while True:
         await asyncio.sleep(period_ms / 1000)
@@ -35,7 +41,7 @@ async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> 
                 await waiting
         except Exception:
             if not is_failing:
-                log.exception("periodic work %s fails, it is tried again", work)
+                log.exception("periodic work failed, will be retried: work=%s", work)
             is_failing = True
         else:
             is_failing = False
@@ -44,15 +50,15 @@ async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> 
 async def flush_when_wanted(
     store: Store, wanted: asyncio.Event, flushed: Callable[[], None], runtime: Runtime
 ) -> None:
-    """SYNC_FLUSH: one sync for all that was stored by then, again and again.
+    """Sync the log each time that sends wait for it (SYNC_FLUSH); one sync serves all of them.
 
     See docs/storage/durability.md#when-the-log-is-synced.
     """
-    told = LimitedLog(log)
+    limited_log = LimitedLog(log)
     while store.failure is None:
         await wanted.wait()
         wanted.clear()
-        if await flush(store, runtime, told):
+        if await flush(store, runtime, limited_log):
             flushed()
         else:
             await asyncio.sleep(RETRY_S)
@@ -62,8 +68,13 @@ async def flush_when_wanted(
 async def flush_now_and_then(
     store: Store, runtime: Runtime, period_ms: int, pages_min: int, thorough_ms: int
 ) -> None:
-    """ASYNC_FLUSH: each period when enough pages came together, each thorough period whatever there is."""
-    since_thorough_ms, told = 0, LimitedLog(log)
+    """Sync the log now and then (ASYNC_FLUSH).
+
+    :param pages_min: after each period the log is synced if this many pages wait.
+    :param thorough_ms: after this time the log is synced even if fewer pages wait.
+    """
+    since_thorough_ms = 0
+    limited_log = LimitedLog(log)
     while store.failure is None:
         await asyncio.sleep(period_ms / 1000)
         since_thorough_ms += period_ms
@@ -72,64 +83,82 @@ async def flush_now_and_then(
             since_thorough_ms = 0
         waiting = store.log.end - store.log.flushed_to
         if waiting >= pages_min * PAGE_SIZE or (is_thorough and waiting):
-            await flush(store, runtime, told)
+            await flush(store, runtime, limited_log)
 
 
-async def flush(store: Store, runtime: Runtime, told: LimitedLog) -> bool:
-    """Make the log as it is now durable, off the loop; tells whether that worked. A sync that fails is the last one.
+async def flush(store: Store, runtime: Runtime, limited_log: LimitedLog) -> bool:
+    """Sync the log up to its present end, in a thread. Returns whether it is durable now.
 
-    :param told: of whoever tries it again and again, where nothing could be tried.
+    After a sync has failed, no further sync is tried (docs/decisions/0025).
+
+    :param limited_log: logs an error that happened before the sync; the caller retries then.
     """
     end = store.log.end
     try:
         await runtime.blocking(store.log.sync_work(end))
     except OSError as error:
-        _failed(store, "the log could not be flushed to disk", error, told)
+        _failed(store, "commit log not flushed", error, limited_log)
         return False
     store.log.synced(end)
     return True
 
 
 async def notice_failure(store: Store) -> None:
-    """Whoever met a sync that failed, in whatever thread: the store is told of it on the loop."""
+    """Poll for a sync that failed in any thread, and stop the store on the event loop.
+
+    Threads may not touch the store; they only record the failure.
+    """
     while not store.take_failure():
         await asyncio.sleep(NOTICE_S)
 
 
 async def mend(store: Store) -> None:
-    """Make consume queues anew whose files were lost: a piece of the log at a time, others have their turns between."""
+    """Rebuild consume queues whose files were lost.
+
+    Each step reads one piece of the log. The event loop serves clients between two steps.
+    """
     while store.failure is None:
         await asyncio.sleep(0.001 if store.mend() else MEND_LOOK_S)
 
 
-def _failed(store: Store, what: str, error: OSError, told: LimitedLog) -> None:
-    """What failed is tried again, but for a sync: a second one could say that all is well when it is not."""
+def _failed(store: Store, event: str, error: OSError, limited_log: LimitedLog) -> None:
+    """Stop the store if a sync has failed; otherwise log the error, the caller retries.
+
+    A sync is not retried: Linux marks the pages of a failed write-back clean, so the next sync
+    succeeds although the bytes are lost.
+    """
     if not store.take_failure():
         now_s = asyncio.get_running_loop().time()
-        told.tell(logging.ERROR, what, now_s, "%s, it is tried again: error=%s", what, error)
+        message = "%s, will be retried: error=%s"
+        limited_log.tell(logging.ERROR, event, now_s, message, event, error)
 
 
 async def checkpoint(
     store: Store, runtime: Runtime, period_ms: int, making: asyncio.Lock, slices: Slices
 ) -> None:
-    """Each period, or when much was stored since, make log, queues and index durable, and note how far.
+    """Make checkpoints: sync log, queues and index, and save up to where they are durable.
 
-    :param making: held by whoever makes a checkpoint.
+    Runs each `period_ms`, or earlier when the log has grown by `CHECKPOINT_BYTES`.
+
+    :param making: held while a checkpoint is made, so that two never run at once.
     """
-    waited_ms, noted, told = 0, store.log.end, LimitedLog(log)
+    waited_ms = 0
+    last_end = store.log.end
+    limited_log = LimitedLog(log)
     while store.failure is None:
         await asyncio.sleep(min(period_ms, LOOK_MS) / 1000)
         waited_ms += min(period_ms, LOOK_MS)
         end = store.log.end
-        if waited_ms < period_ms and end - noted < CHECKPOINT_BYTES:
+        if waited_ms < period_ms and end - last_end < CHECKPOINT_BYTES:
             continue
-        waited_ms, noted = 0, end
+        waited_ms = 0
+        last_end = end
         try:
             async with making:
                 for work in await slices.run(store.checkpoint_steps()):
                     await runtime.blocking(work)
         except OSError as error:
-            _failed(store, "the checkpoint could not be written", error, told)
+            _failed(store, "checkpoint not written", error, limited_log)
         else:
             store.log.synced(end)
 
@@ -141,14 +170,17 @@ async def settle_delays(
     runtime: Runtime,
     period_ms: int,
 ) -> None:
-    """Each period, let what was delivered by then be on disk, and only then be noted as delivered."""
-    told = LimitedLog(log)
+    """Save the offsets of delayed messages each period, after the delivered messages are durable.
+
+    Saved earlier, a crash could lose the delivered copies, and they would not be delivered again.
+    """
+    limited_log = LimitedLog(log)
     while True:
         await asyncio.sleep(period_ms / 1000)
         table = delays.now()
         if (
             table != delays.to_table()
-            and await flush(store, runtime, told)
+            and await flush(store, runtime, limited_log)
             and delays.settle(table)
         ):
             changed()

@@ -1,4 +1,4 @@
-"""One broker after the other in one process: what was a slave goes on as the master, on the same store and ports."""
+"""Runs one broker at a time in a process: a promoted slave restarts as master on its store."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ log = logging.getLogger(__name__)
 
 
 class BrokerProcess:
-    """Keeps: `broker` is the one that serves now, None while none does; `config` is the latest one's.
+    """The broker of this process. A promotion replaces it by one with another configuration.
 
-    :param failed: told when a broker with another configuration could not be started, or the drive of the one that
-        serves has failed; `stop` raises why.
+    Invariant: `broker` is the broker that serves now, None while none serves. `config` is the
+    configuration of the latest one.
+
+    :param failed: called when the broker could not be restarted, or when a sync of the store has
+        failed. `stop` then raises the reason.
     """
 
     def __init__(
@@ -39,11 +42,11 @@ class BrokerProcess:
 
     @property
     def is_changing(self) -> bool:
-        """Whether one broker has been asked to stop for another."""
+        """Whether a broker is being replaced by another, or could not be."""
         return self.broker is None and self._change is not None
 
     async def start(self) -> int:
-        """As `Broker.start`."""
+        """Start a broker; see `Broker.start`."""
         broker = Broker(self.config, self._runtime, self._disk, self._become, self._failed)
         self.port = await broker.start()
         self.config, self.broker = broker.config, broker
@@ -51,7 +54,7 @@ class BrokerProcess:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Those of clients and tools, and of a master's slaves."""
+        """The ports that this broker listens on; only a master has one for slaves."""
         config = self.config
         return (
             config.listen_port,
@@ -64,7 +67,7 @@ class BrokerProcess:
         return self.config.address
 
     async def stop(self) -> None:
-        """As `Broker.stop`; raises what kept the latest one from starting."""
+        """Stop the broker; see `Broker.stop`. Raises the error if a restart has failed."""
         self._is_stopping = True
         if self._change is not None:
             await self._change
@@ -72,13 +75,21 @@ class BrokerProcess:
             await self.broker.stop()
 
     def _become(self, config: BrokerConfig) -> None:
-        """Once at a time, and not while the process ends: a broker stops once, and none is started after it. The
-        configuration is in its file, where it has one, and counts at the next start.
+        """Replace the broker by one with this configuration, unless the process is stopping.
+
+        The configuration was saved to the broker's file, if it has one, so that it applies at the
+        next start anyway.
         """
         if self._is_stopping or self.broker is None:
-            log.warning("new settings count at the next start: this broker is stopping already")
+            log.warning(
+                "broker not restarted with its new role, it is stopping already: role=%s; the role"
+                " applies at the next start if the broker has a configuration file",
+                config.replication.broker_role.name,
+            )
             return
-        before, self.broker, self.config = self.broker, None, config
+        before = self.broker
+        self.broker = None
+        self.config = config
         self._change = asyncio.get_running_loop().create_task(self._start_anew(before))
 
     async def _start_anew(self, before: Broker) -> None:
@@ -86,6 +97,10 @@ class BrokerProcess:
             await before.stop()
             await self.start()
         except Exception:
-            log.critical("the broker could not be started with its new settings", exc_info=True)
+            log.critical(
+                "broker could not be restarted with its new role: role=%s",
+                self.config.replication.broker_role.name,
+                exc_info=True,
+            )
             self._failed()
             raise

@@ -1,4 +1,4 @@
-"""Starts and stops a broker, which `components` puts together; holds no logic."""
+"""Starts and stops a broker; `components` builds its parts."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ from roquet.transport.server import Server
 log = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 5.0
-"""So long slaves may take for what a master whose drive has failed still has for them."""
+"""How long a master whose drive has failed waits for its slaves to copy the rest of its log."""
 HAND_OVER_LOOK_S: Final = 0.05
 
 
 class Broker:
     """One broker, master or slave.
 
-    Keeps: between `start` and `stop` it listens on three ports and owns its store directory.
+    Invariant: between `start` and `stop` it listens on its ports (two for clients; a master has one
+    for slaves, too) and owns its store directory.
 
-    :param disk: the file system; the machine's own unless a simulation brings another.
-    :param become: stops this broker and starts one with another configuration; a slave needs it to be promoted.
-    :param end: asked to let the process end, by `stop`, when the drive has failed.
+    :param disk: the file system; None for the machine's own, a simulation passes another.
+    :param become: stops this broker and starts one with another configuration. A slave without it
+        cannot be promoted.
+    :param end: called when a sync of the store has failed: asks the process to end, by `stop`.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Broker:
         self.port = self.config.listen_port
 
     async def start(self) -> int:
-        """Recover the store and serve; gives the port once it accepts.
+        """Recover the store, listen and start the background tasks. Returns the listen port.
 
         :raises ConfigError: the name servers know another master of this name, and it answers.
-        :raises StoreError: the store directory cannot be used; DriveFailed: a sync of it failed.
-        :raises CannotListen: a port is taken; the store is left as after a clean stop, unless it had to recover.
+        :raises StoreError: the store directory cannot be used.
+        :raises DriveFailed: a sync of the store failed.
+        :raises CannotListen: a port is taken. The store is left as after a clean stop, unless it
+            had to recover.
         :raises OSError: a file could not be read or written.
         """
         self._build()
@@ -85,10 +89,11 @@ class Broker:
         return self.port
 
     async def stop(self) -> None:
-        """Take no more requests, say goodbye to the name servers, and leave the store as after a clean stop.
+        """Stop listening, unregister from the name servers, and close the store cleanly.
 
-        :raises NotWritten: something could not be; nothing is left open, the next start recovers as after a crash.
-        :raises DriveFailed: likewise, since a sync has failed, now or before.
+        :raises NotWritten: something could not be written. All files and connections are closed;
+            the next start recovers as after a crash.
+        :raises DriveFailed: a sync has failed, now or before. The next start recovers, too.
         """
         try:
             await self._come_to_rest()
@@ -97,20 +102,20 @@ class Broker:
         except OSError as error:
             if not self.store.take_failure():
                 raise NotWritten(
-                    f"stopped, but not everything could be written: {error}; offsets of groups may be older "
-                    "than they were, and the next start recovers as after a crash"
+                    f"stopped, but not everything could be written: {error}; consumer offsets may"
+                    " be older than they were, and the next start recovers as after a crash"
                 ) from error
-            log.error("not written at the end, the drive has failed: error=%s", error)
+            log.error("store not closed cleanly, a sync has failed: error=%s", error)
         finally:
-            await (
-                self.kill()
-            )  # what a stop that is cut short has not come to: nothing listens without a store
+            # a stop that raised or was cancelled may have left tasks running and ports open
+            await self.kill()
         if self.store.failure is not None:
             raise drive_failed(self.store.failure)
 
     async def _come_to_rest(self) -> None:
-        """Let what is under way end, and write down what is known beside the messages."""
-        parts, delays = self.parts, self.parts.tables.delays
+        """End the running requests and tasks, then flush the log and save the tables."""
+        parts = self.parts
+        delays = parts.tables.delays
         self._main.stop_accepting()
         await parts.registrar.unregister()
         await self._end_tasks()
@@ -125,8 +130,10 @@ class Broker:
         await parts.tables.save()
 
     async def _hand_over(self) -> None:
-        """Let slaves have what was written but is nowhere else: without SYNC_FLUSH it may have been acknowledged. What
-        SYNC_FLUSH has not shown them stays here.
+        """Wait up to `HAND_OVER_S` until the slaves have copied the log, after a sync has failed.
+
+        Without SYNC_FLUSH, messages that are not durable here may have been acknowledged, and the
+        slaves then have the only copy. With SYNC_FLUSH, slaves only ever see synced bytes.
         """
         server = self.parts.ha_server
         if server is None:
@@ -135,10 +142,10 @@ class Broker:
             async with asyncio.timeout(HAND_OVER_S):
                 while server.slave_count and server.replicated_to < server.log.end:
                     await asyncio.sleep(HAND_OVER_LOOK_S)
-        server.say_why("the master's drive has failed, it ends")
+        server.say_why("a sync of the master's store has failed, the master ends")
 
     async def kill(self) -> None:
-        """End at once and leave everything as it lies, as a crash would."""
+        """End at once and leave all files as they are, as a crash would."""
         try:
             await self._end_tasks()
             await self._close_servers()
@@ -148,7 +155,8 @@ class Broker:
     def _build(self) -> None:
         self.parts = Components(self.config, self.runtime, self._disk, self._become, self._end)
         self.store = self.parts.store
-        answered, connection_closed = handlers(self.parts), self.parts.connection_closed
+        answered = handlers(self.parts)
+        connection_closed = self.parts.connection_closed
         fast = {
             code: handler for code, handler in answered.items() if code != RequestCode.PULL_MESSAGE
         }
@@ -156,8 +164,14 @@ class Broker:
         self._fast = Server(fast, connection_closed, self.parts.peers)
 
     async def _refuse_a_second_master(self) -> None:
-        """Clients would find the one or the other; what each takes would never be in the other's log."""
-        config, channels = self.config, self.parts.channels
+        """Check that no other master of this broker name answers.
+
+        Producers would send to either of two masters, and neither would have the other's messages.
+
+        :raises ConfigError: another master answers.
+        """
+        config = self.config
+        channels = self.parts.channels
         if config.is_slave:
             return
         other = (await addresses_of(channels, config.name_servers, config.broker_name)).get(
@@ -169,20 +183,25 @@ class Broker:
         ):
             return
         raise ConfigError(
-            f"{other} is the master of {config.broker_name}, and answers: start this broker as its slave "
-            "(brokerRole=SLAVE and a brokerId of its own), or under another brokerName"
+            f"{other} is the master of {config.broker_name}, and answers: start this broker as its"
+            " slave (brokerRole=SLAVE and a brokerId of its own), or with another brokerName"
         )
 
     def _open_store(self) -> None:
-        """What recovery dispatches is tried on the filters of before."""
+        """Open and recover the store.
+
+        Filters are loaded first: recovery computes filter bits for the records that it dispatches.
+        """
         self.parts.tables.load_filters()
         self.store.open()
         if self.store.was_crashed:
             self.parts.tables.filters.distrust_notes_until(self.store.newest_ms)
 
     def _close_unused_store(self) -> None:
-        """Let the next start find the mark of a clean stop: it need not read again all that it cannot trust after a
-        crash. One that recovered keeps its mark of a crash, as filters do not trust the notes of before.
+        """Close the store cleanly after a failed start, so that the next start need not recover.
+
+        Not called for a store that had to recover: that one keeps its mark of a crash, because the
+        next start must again distrust the filter bits from before the crash.
         """
         try:
             self.store.close()
@@ -235,6 +254,6 @@ class Broker:
 
 
 def _ended(task: asyncio.Task[None]) -> None:
-    """What goes wrong in one of them is dealt with inside; what is not is told of."""
+    """Log the exception of a background task; the loops handle the errors that they expect."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("a part of the broker has failed, start it anew: %r", task, exc_info=error)
+        log.critical("background task failed, restart the broker: task=%r", task, exc_info=error)

@@ -1,4 +1,4 @@
-"""What a broker says that cannot use its store's folder."""
+"""Error messages for a store folder that cannot be used."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _ADVICE: Final = {
 
 @contextmanager
 def told_of_folder(folder: Path) -> Iterator[None]:
-    """Let the error of a start name the setting and say what to do, where the folder is what is wrong.
+    """Turn an `OSError` about the store's folder into an error that names the setting and a remedy.
 
-    :param folder: the store's (`storePathRootDir`).
-    :raises StoreError: instead of such an error; what else the drive says stays as it is.
+    :param folder: the store's folder (`storePathRootDir`).
+    :raises StoreError: instead of an `OSError` for which `_ADVICE` has a remedy; any other error
+        is raised unchanged.
     """
     try:
         yield

@@ -1,4 +1,5 @@
-"""What one broker knows beside its messages: the tables, and the files of those that a restart has to find again."""
+"""The tables of one broker (topics, groups, offsets, members, ...) and the files of those that
+survive a restart."""
 
 from __future__ import annotations
 
@@ -36,15 +37,19 @@ log = logging.getLogger(__name__)
 
 
 class Tables:
-    """Keeps: who changes topics or groups does so by `metadata`, which saves them and tells of them.
+    """The tables of one broker, loaded at its start and saved when they change.
 
-    :param topics_changed: told of each change of the topics.
+    Invariant: topics and groups are changed through `metadata` only, which saves them and calls
+    `topics_changed`.
+
+    :param topics_changed: called after each change of the topics.
     """
 
     def __init__(
         self, config: BrokerConfig, runtime: Runtime, disk: Disk, topics_changed: Callable[[], None]
     ) -> None:
-        now_ms, limits = runtime.now_ms(), config.limits
+        now_ms = runtime.now_ms()
+        limits = config.limits
         self._limits = limits
         self._runtime = runtime
         self._disk = disk
@@ -71,13 +76,15 @@ class Tables:
 
         self._topics_file = self._file(state_files.TOPICS, self.topics.to_table)
         self.may_lack_topics = False
-        """Whether topics may be missing that were known before: `load` found their file damaged, or none, as after a
-        start that moved it aside and was killed before it wrote another.
+        """Whether topics may be missing: `load` found their file damaged, or found none.
+
+        There is none after a start that moved a damaged file aside and was killed before it wrote
+        another.
         """
         self._groups_file = self._file(state_files.GROUPS, self.groups.to_table)
         self.progress_file = self._file(state_files.CONSUMER_OFFSETS, self.progress.to_table)
         self._saved_changes = 0
-        """Of the progress, as it was when it was to be saved last; a save that fails is tried again all the same."""
+        """The value of `progress.changes` at the last save; `retry` repeats a save that failed."""
         self.delays_file = self._file(state_files.DELAY_OFFSETS, self.delays.to_table)
         self._filters_file = self._file(
             state_files.CONSUMER_FILTERS, lambda: self.filters.to_table(self._runtime.now_ms())
@@ -99,13 +106,13 @@ class Tables:
         self._tell_of_topics()
 
     def load_filters(self) -> None:
-        """These first: what the store dispatches while it recovers is tried on the filters of before."""
+        """Load the filters. Recovery needs them: it computes filter bits when it dispatches."""
         filters = _usable(self._filters_file, FilterTable.from_json, usable_filters)
         if filters is not None:
             self.filters.restore(filters, self._runtime.now_ms())
 
     def load(self) -> None:
-        """All others, as they were saved."""
+        """Load all other tables."""
         topics = _usable(self._topics_file, TopicTable.from_json, usable_topics)
         self.may_lack_topics = topics is None or self._topics_file.was_damaged
         if topics is not None:
@@ -122,7 +129,7 @@ class Tables:
         self._warn_beyond_limits()
 
     def _warn_beyond_limits(self) -> None:
-        """What was saved stays; only what is new is refused."""
+        """Log tables that are larger than a limit. They are kept, only new entries are refused."""
         limits = self._limits
         queues = max(
             max(topic.read_queues, topic.write_queues) for topic in self.topics.topics.values()
@@ -135,7 +142,7 @@ class Tables:
         ):
             if count > count_max:
                 log.warning(
-                    "saved table beyond a limit, no more are made: %s=%d %s=%d",
+                    "saved table exceeds its limit, new entries are refused: %s=%d %s=%d",
                     what,
                     count,
                     name,
@@ -143,13 +150,13 @@ class Tables:
                 )
 
     def save_progress(self) -> None:
-        """If there is anything new in it."""
+        """Save the consumer offsets if they changed since the last save."""
         if self._saved_changes != self.progress.changes:
             self._saved_changes = self.progress.changes
             self.progress_file.changed()
 
     def save_filters(self) -> None:
-        """If there is anything new in them; groups that left long ago are forgotten."""
+        """Save the filters if they changed; drop those of groups that left long ago."""
         if self.filters.is_due(self._runtime.now_ms()):
             self._filters_file.changed()
 
@@ -164,7 +171,7 @@ class Tables:
         )
 
     def retry(self) -> None:
-        """Write what could not be written before."""
+        """Write the files that could not be written before."""
         for file in self._files:
             file.retry()
 
@@ -172,9 +179,9 @@ class Tables:
         return self.leases.drop_expired(self._runtime.steady_ms())
 
     async def save(self) -> None:
-        """Wait until all of them are on disk as they are now.
+        """Wait until all tables are on disk as they are now.
 
-        :raises OSError: one could not be written; the others are.
+        :raises OSError: a file could not be written. The other files have been written.
         """
         results = await asyncio.gather(
             *(file.flush() for file in self._files), return_exceptions=True
@@ -188,7 +195,10 @@ def _usable(
     kind: Callable[[Mapping[str, Any]], R],
     choose: Callable[[R], tuple[R, int]],
 ) -> R | None:
-    """What a file says, without the members that cannot be: the broker starts without these."""
+    """Load a state file and drop its impossible entries. The file is copied first.
+
+    :param choose: splits a table into its usable part and the number of dropped entries.
+    """
     saved = file.load(kind)
     if saved is None:
         return None
@@ -196,7 +206,7 @@ def _usable(
     if dropped:
         file.keep_a_copy()
         log.error(
-            "impossible members of a state file are ignored, the file was copied beside it: count=%d path=%s",
+            "impossible entries of a state file dropped, the file was copied: count=%d path=%s",
             dropped,
             file.path,
         )

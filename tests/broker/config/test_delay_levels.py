@@ -27,7 +27,7 @@ def test_every_unit_may_be_used() -> None:
 @pytest.mark.parametrize("text", ["", " ", "1s 5", "1s -5s", "1s 5S", "s", "1.5s", "1s,5s"])
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(
-        ValueError, match=r"there is no level in it|is not a number with s, m, h or d behind it"
+        ValueError, match=r"there is no level in it|is not a number followed by s, m, h or d"
     ):
         DelayLevels.parse(text)
 

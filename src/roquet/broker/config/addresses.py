@@ -1,4 +1,4 @@
-"""Which address and ports a broker has where its configuration does not say."""
+"""Chooses the address and the ports of a broker whose configuration names none."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from roquet.errors import ConfigError
 
 _ATTEMPTS: Final = 100
 _PORTS: Final = range(10_000, 32_000)
-"""Below the ports that systems give to outgoing connections (from 32,768 on with Linux, 49,152 with
-others). Those are all taken where thousands of connections ended within the last minute, and the
-next connection may take one between the moment when it is found free and the start of the server."""
+"""Below the ports of outgoing connections (from 32,768 on Linux, from 49,152 on other systems).
+Those may all be taken after thousands of connections have ended within a minute. An outgoing
+connection may also take one after it was found free and before the server listens on it."""
 _LOOPBACK: Final = "127.0.0.1"
 _SOMEWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
-"""Addresses of no host (RFC 5737, RFC 3849): only the way to them is asked for, nothing is sent."""
+"""Addresses of no host (RFC 5737, RFC 3849), to ask the system for a route; nothing is sent."""
 
 
 def own_address() -> str:
-    """The address under which others most likely reach this host."""
+    """The address at which other hosts most likely reach this host."""
     return preferred_address(_candidates())
 
 
 def preferred_address(candidates: Iterable[str]) -> str:
-    """Apache's choice: an IPv4 address that is not private to one site, else any IPv4, else IPv6, else loopback.
+    """Choose an address as Apache does: public IPv4, else any IPv4, else IPv6, else loopback.
 
-    Only 192.168 counts as private to a site (docs/broker/configuration.md#what-is-advertised).
+    Only 192.168 counts as private (docs/broker/configuration.md#what-is-advertised).
     """
     addresses = [address for address in map(ip_address, candidates) if not _is_local(address)]
     v4 = [str(address) for address in addresses if isinstance(address, IPv4Address)]
@@ -43,7 +43,7 @@ def _is_local(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _candidates() -> list[str]:
-    """Where packets to elsewhere would leave from, then what the host's own name stands for."""
+    """The source addresses of the routes to other hosts, then the addresses of the host's name."""
     found: list[str] = []
     for family, elsewhere in _SOMEWHERE:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -58,9 +58,9 @@ def _candidates() -> list[str]:
 
 
 def free_listen_port(host: str) -> int:
-    """A port that is free on `host` together with the two beside it that a broker needs: - 2 and + 1.
+    """A free port on `host` whose neighbours - 2 and + 1, which a broker needs, are free, too.
 
-    :raises ConfigError: none was found.
+    :raises ConfigError: no such port was found.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for _ in range(_ATTEMPTS):
@@ -69,7 +69,7 @@ def free_listen_port(host: str) -> int:
             for needed in (port - 2, port, port + 1):
                 _take(taken, family, host, needed)
             return port
-    raise ConfigError(f"listenPort=0: no three free ports were found on {host}, give one")
+    raise ConfigError(f"listenPort=0: no three free ports were found on {host}, set a port")
 
 
 def _take(taken: ExitStack, family: socket.AddressFamily, host: str, port: int) -> None:

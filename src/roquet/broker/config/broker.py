@@ -1,4 +1,4 @@
-"""broker.conf -> frozen dataclasses; names and defaults are Apache's.
+"""Reads broker.conf into frozen dataclasses; names and defaults are Apache's.
 
 See docs/broker/configuration.md#how-the-file-is-read.
 """
@@ -30,21 +30,23 @@ FAST_PORT_STEP: Final = -2
 HA_PORT_STEP: Final = 1
 MASTER_ID: Final = 0
 HA_MASTER_ADDRESS_SIZE_MIN: Final = 6
-"""A shorter `haMasterAddress` counts as none (docs/storage/replication.md#how-a-slave-finds-its-master)."""
+"""A shorter `haMasterAddress` counts as not set, as in Apache
+(docs/storage/replication.md#how-a-slave-finds-its-master)."""
 
 _HEADER_ROOM: Final = 64 * 1024
-"""Bytes of a request beside the message's body: topic, properties and the fields of its header."""
+"""Bytes allowed for a send request without its body: topic, properties, other header fields."""
 _REGISTER_PERIOD_MS: Final = (10_000, 60_000)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """All that a broker is told. Times in ms.
+    """The configuration of a broker. Times are in ms.
 
-    Keeps: one that `read_config` gave has name, addresses and an id that fits its role.
+    Invariant: a configuration from `read_config` has a name, addresses, and an id that fits its
+    role.
 
-    `broker_ip1` is where clients find it, `broker_ip2` where slaves do; `bind_address` is where it listens (as 5.x
-    has it). A `listen_port` of 0 waits for `with_ports`.
+    Clients connect to `broker_ip1`, slaves to `broker_ip2`. The broker listens on `bind_address` (a
+    setting of Apache 5.x). `with_ports` replaces a `listen_port` of 0 by a free port.
     """
 
     namesrv_addr: str = ""
@@ -78,9 +80,9 @@ class BrokerConfig:
     long_polling_enable: bool = True
     short_polling_time_mills: int = setting(1000, at_least=0)
     pull_thread_pool_queue_capacity: int = setting(100_000, at_least=1)
-    """So many pulls may wait for messages."""
+    """How many pulls may wait for messages."""
     waiting_sends_max: int = setting(100_000, at_least=1)
-    """So many sends may wait for the disk or a slave; not one of Apache's."""
+    """How many sends may wait for the disk or a slave. Apache has no such setting."""
     notify_consumer_ids_changed_enable: bool = True
     flush_consumer_offset_interval: int = setting(5000, at_least=1)
 
@@ -126,7 +128,7 @@ class BrokerConfig:
 
     @property
     def fast_port(self) -> int:
-        """Serves what `listen_port` does, except pulls; slaves fetch the topics from it."""
+        """The port for all requests except pulls; slaves copy the topic table through it."""
         return self.listen_port + FAST_PORT_STEP
 
     @property
@@ -135,17 +137,17 @@ class BrokerConfig:
 
     @property
     def address(self) -> str:
-        """What the name servers tell clients."""
+        """The address that the name servers give to clients."""
         return _join(self.broker_ip1, self.listen_port)
 
     @property
     def ha_address(self) -> str:
-        """What the name servers tell slaves."""
+        """The address that the name servers give to slaves."""
         return _join(self.broker_ip2, self.ha_port)
 
     @property
     def ha_master_address(self) -> str | None:
-        """The master's replication address where it is configured; else the name servers know it."""
+        """The configured replication address of the master; None: the name servers know it."""
         address = self.replication.ha_master_address or ""
         return address if len(address) >= HA_MASTER_ADDRESS_SIZE_MIN else None
 
@@ -155,12 +157,12 @@ class BrokerConfig:
 
     @property
     def commit_log_folders(self) -> tuple[Path, ...]:
-        """One below the store's folder unless it is said to be elsewhere (the default since 4.9.4), or several."""
+        """The configured folders of the commit log, else `commitlog` in the store's folder."""
         return _paths(self.store.store_path_commit_log) or (self.store_folder / "commitlog",)
 
     @property
     def read_only_log_folders(self) -> tuple[Path, ...]:
-        """Folders whose files belong to the log, but to which no new one goes."""
+        """Folders whose files belong to the commit log, but that get no new files."""
         return _paths(self.store.read_only_commit_log_store_paths)
 
     @property
@@ -172,7 +174,7 @@ class BrokerConfig:
         return DelayLevels.parse(self.store.message_delay_level)
 
     def with_ports(self) -> BrokerConfig:
-        """The same with a free port where any was asked for."""
+        """This configuration, with a free port in place of `listenPort=0`."""
         return (
             self
             if self.listen_port
@@ -183,24 +185,26 @@ class BrokerConfig:
 def read_config(
     pairs: Iterable[tuple[str, str]], source: str = "", environment: Mapping[str, str] = os.environ
 ) -> tuple[BrokerConfig, list[str]]:
-    """The configuration that the pairs describe, and warnings about pairs without effect.
+    """Read a configuration from pairs of setting and value.
 
-    :param source: where the pairs come from, for messages.
-    :param environment: names the name servers (`NAMESRV_ADDR`) where the pairs do not.
-    :raises ConfigError: a value cannot be used, or asks for what this broker does not have.
+    :param source: the name of the file or command line, for error messages.
+    :param environment: gives the name servers (`NAMESRV_ADDR`) if no pair does.
+    :returns: the configuration, and warnings about pairs without effect.
+    :raises ConfigError: a value is not allowed, or asks for a feature that this broker lacks.
     """
     config, warnings = read_settings(BrokerConfig, pairs, source)
     config = _completed(config, environment)
     check(config)
     if config.filters.enable_calc_filter_bit_map and not config.store.enable_consume_queue_ext:
         warnings.append(
-            "enableCalcFilterBitMap has no effect without enableConsumeQueueExt: queue entries have no notes"
+            "enableCalcFilterBitMap has no effect without enableConsumeQueueExt: filter bits are"
+            " stored in extension units of queue entries"
         )
     return config, warnings
 
 
 def _completed(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerConfig:
-    """Name, addresses and id where they were left open; a master's id is 0 whatever was given."""
+    """Fill in name and addresses that were not set. A master's id is 0 whatever was set."""
     return replace(
         config,
         namesrv_addr=config.namesrv_addr or environment.get("NAMESRV_ADDR", ""),
@@ -212,14 +216,18 @@ def _completed(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerCo
 
 
 def check(config: BrokerConfig) -> None:
-    """:raises ConfigError: settings contradict each other, or ask for what this broker does not have."""
+    """Check a configuration.
+
+    :raises ConfigError: settings contradict each other, or ask for a feature that is missing here.
+    """
     if config.is_slave and config.broker_id <= MASTER_ID:
         raise ConfigError(
             f"brokerId={config.broker_id} with brokerRole=SLAVE: allowed is a number from 1"
         )
     if 0 < config.listen_port <= -FAST_PORT_STEP:
         raise ConfigError(
-            f"listenPort={config.listen_port}: the ports two below and one above are needed, too"
+            f"listenPort={config.listen_port}: the ports listenPort - 2 and + 1 are needed, too;"
+            " allowed are 0 and numbers from 3"
         )
     for address in config.name_servers:
         try:
@@ -229,8 +237,8 @@ def check(config: BrokerConfig) -> None:
     needed = min(config.store.message_size_max + _HEADER_ROOM, FRAME_SIZE_MAX)
     if config.peers.request_bytes_per_connection_max < needed:
         raise ConfigError(
-            f"requestBytesPerConnectionMax={config.peers.request_bytes_per_connection_max}: a send of maxMessageSize "
-            f"needs up to {needed}"
+            f"requestBytesPerConnectionMax={config.peers.request_bytes_per_connection_max}: a send"
+            f" of maxMessageSize needs up to {needed} bytes"
         )
     try:
         _ = config.delay_levels
@@ -256,7 +264,10 @@ def check(config: BrokerConfig) -> None:
 
 
 def _missing(config: BrokerConfig) -> tuple[tuple[str, bool, str], ...]:
-    """What would do harm if it were ignored in silence: setting, whether it is asked for, what there is instead."""
+    """Settings that must not be ignored silently, because this broker lacks their feature.
+
+    :returns: per setting: its name, whether it is set, what to use instead.
+    """
     store = config.store
     return (
         (
@@ -267,7 +278,7 @@ def _missing(config: BrokerConfig) -> tuple[tuple[str, bool, str], ...]:
         (
             "aclEnable",
             config.acl_enable,
-            "there is no access control here yet, the broker would be open to everybody",
+            "there is no access control here yet, any client could use the broker",
         ),
         ("useTLS", config.java.use_tls, "there is no TLS here yet, connections would be readable"),
         ("enableLmq", store.enable_lmq, "there are no light queues here"),
@@ -282,7 +293,7 @@ def _missing(config: BrokerConfig) -> tuple[tuple[str, bool, str], ...]:
 
 
 def _paths(text: str | None) -> tuple[Path, ...]:
-    """The folders in a setting that names several, joined by `,`.
+    """The folders in a setting that names several, separated by `,`.
 
     See docs/storage/files.md#several-directories-for-the-commit-log.
     """

@@ -1,4 +1,4 @@
-"""PURE: how long each delay level waits, and how a message is put aside for that long.
+"""PURE: delay levels, and the properties of a message that waits in the schedule topic.
 
 See docs/protocol/producing.md#delay-levels.
 """
@@ -20,20 +20,23 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class DelayLevels:
-    """How many ms each level waits; level 1 comes first."""
+    """The delay of each level in ms; level 1 comes first."""
 
     ms: tuple[int, ...]
 
     @classmethod
     def parse(cls, text: str) -> DelayLevels:
-        """:raises ValueError: `text` (`messageDelayLevel`) is not made of spans like 10s, 5m, 2h, 1d with blanks."""
+        """Read a `messageDelayLevel`.
+
+        :raises ValueError: `text` is not a list of times like 10s, 5m, 2h, 1d, separated by blanks.
+        """
         spans = text.split()
         if not spans:
-            raise ValueError("there is no level in it; the first one of Apache's is 1s")
+            raise ValueError("there is no level in it; allowed is a list such as 1s 5s 10s")
         return cls(tuple(map(_span_ms, spans)))
 
     def level_of(self, properties: Mapping[str, str]) -> int:
-        """The level that a message asks for, 0: none; one beyond the last counts as the last.
+        """The delay level that a message asks for, 0 for none; at most the last level.
 
         :raises MessageError: DELAY is not a number.
         """
@@ -47,24 +50,28 @@ class DelayLevels:
         return self.nearest(int(text))
 
     def nearest(self, level: int) -> int:
-        """A level there is, or 0."""
+        """The existing level that is nearest to `level`, or 0."""
         return max(0, min(level, len(self.ms)))
 
 
 def waiting_queue(level: int) -> tuple[str, int]:
-    """Topic and id of the queue in which messages of a level wait."""
+    """Topic and queue id in which messages of a level wait."""
     return SCHEDULE_TOPIC, level - 1
 
 
 def put_aside(
     properties: Mapping[str, str], level: int, topic: str, queue_id: int
 ) -> dict[str, str]:
-    """The properties of a message that waits in the schedule topic, and goes to a queue of `topic` later."""
+    """The properties of a message that waits in the schedule topic.
+
+    :param topic: the topic to which it is delivered later.
+    :param queue_id: the queue of `topic`.
+    """
     return {**properties, DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
 
 
 def _span_ms(text: str) -> int:
     match = _LEVEL.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a number with s, m, h or d behind it")
+        raise ValueError(f"{text!r} is not a number followed by s, m, h or d")
     return int(match.group(1)) * _UNIT_MS[match.group(2)]

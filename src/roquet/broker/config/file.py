@@ -1,4 +1,4 @@
-"""The file of settings that a broker was started with, when the broker's role changes."""
+"""Writes a broker's new role into the configuration file that it was started with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from roquet.common.properties import changed
 
 
 def save_role(config: BrokerConfig) -> None:
-    """Write role and id into the file, where there is one; all else stays as it is, the old text as `.bak`.
+    """Write role and id into the broker's configuration file, if it has one.
+
+    All other lines stay as they are. The old file is kept as `.bak`.
 
     :raises OSError, ValueError: the file cannot be read or written.
     """

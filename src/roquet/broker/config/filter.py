@@ -1,4 +1,4 @@
-"""What broker.conf says of filters that are no tag expressions.
+"""Settings of broker.conf for SQL92 filters.
 
 See docs/broker/configuration.md#how-the-file-is-read and docs/broker/filters.md#sql92.
 """
@@ -13,8 +13,10 @@ from roquet.protocol.filters.bloom import BloomShape
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """`filter_data_clean_time_span` in ms. The two numbers of the Bloom filter must stay what they were when a store's
-    notes were written.
+    """Settings of SQL92 filters and their Bloom filters; `filter_data_clean_time_span` is in ms.
+
+    `max_error_rate_of_bloom_filter` (percent) and `expect_consumer_num_use_filter` must not change
+    while a store has extension units: the filter bits in these were computed with them.
     """
 
     enable_property_filter: bool = False

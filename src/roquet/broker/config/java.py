@@ -1,7 +1,8 @@
-"""What broker.conf may say that only a Java program can follow: thread pools, Netty, statistics of a JVM.
+"""Settings of broker.conf that only a Java program can use: thread pools, Netty, JVM statistics.
 
-All of it is taken, and shown again, so that files written for Apache's broker work as they are; none has an effect.
-A default of 0 stands where Apache computes one from the number of processors.
+They are accepted and shown again, so that configuration files of Apache's broker work unchanged.
+None has an effect. A default of 0 stands for a default that Apache computes from the number of
+processors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from roquet.common.settings import setting
 
 @dataclass(frozen=True, slots=True)
 class JavaSettings:
+    """Settings without effect, accepted because files written for Apache's broker have them."""
+
     send_message_thread_pool_nums: int = 0
     put_message_future_thread_pool_nums: int = 0
     pull_message_thread_pool_nums: int = 0

@@ -1,7 +1,7 @@
-"""PURE: how much of everything one broker keeps for clients that ask for it; all of these settings are ours.
+"""PURE: limits on what clients can make one broker keep in memory; Apache has none of them.
 
-Apache's broker has no such limits, and one request can make it keep, or go through, any amount. What was saved before
-counts as it is: tables beyond a limit are loaded, and only what would make them larger is refused.
+Without limits one request can make a broker keep, or go through, any amount. Tables that were saved
+with more entries are loaded in full; only requests that would make them larger are refused.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from roquet.protocol.remoting.codes import ResponseCode
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Counts, and `json_body_size_max` in bytes.
+    """Limits of one broker: counts of entries; `json_body_size_max` in bytes.
 
-    `topic_nums_max` counts retry and dead letter topics, too, but these are made for a group that exists beyond it as
-    well. `member_subscription_nums_max` counts those of all members of all groups, 250 bytes each where no two want the
-    same (one whose texts are longer than 256 characters counts as several), and apart from them the groups of all
-    producers. `statistics_nums_max` counts pairs of a queue and a group, some 3 KB each once all windows have looked at
-    them; `transaction_nums_max` what is open, 350 bytes each.
+    `topic_nums_max` counts retry and dead letter topics, too, but these are still created for
+    existing groups when the limit is reached. Its default bounds the registration at a name server
+    to 7 MB; a frame may have 16 MiB.
 
-    The default of `topic_nums_max` keeps the registration at a name server, 7 MB then, within a frame, which may have
-    16 MiB.
+    `member_subscription_nums_max` is a limit on the subscriptions of all members of all groups, and
+    a separate one on the groups of all producers. A subscription that no other member shares takes
+    250 bytes of memory; one with texts of more than 256 characters counts as several.
+
+    `statistics_nums_max` counts pairs of queue and group, some 3 KB each when all windows have
+    samples. `transaction_nums_max` counts open transactions, 350 bytes each.
     """
 
     json_body_size_max: int = setting(512 * 1024, at_least=4096)
@@ -43,7 +45,12 @@ class Limits:
 
 
 def refuse_beyond(count: int, count_max: int, what: str, name: str) -> None:
-    """:raises Refused: `count` is more than the setting `name` allows; the remark says what there is too much of."""
+    """Check a count against its limit.
+
+    :param what: the noun in the remark.
+    :param name: the setting, for the remark.
+    :raises Refused: `count` is above `count_max`.
+    """
     if count > count_max:
         raise Refused(
             ResponseCode.SYSTEM_ERROR, f"{what}: {count}, allowed are {count_max} ({name})"

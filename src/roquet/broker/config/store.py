@@ -1,4 +1,4 @@
-"""What broker.conf says of the store and of replication; names and defaults are Apache's (MessageStoreConfig)."""
+"""Settings of the store and of replication; names and defaults of Apache's MessageStoreConfig."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from roquet.storage.retention import Retention
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MESSAGE_SIZE_MIN: Final = 10
-"""`maxMessageSize` has no effect below it."""
+"""A smaller `maxMessageSize` counts as this."""
 
 
 class BrokerRole(Enum):
+    """The value of `brokerRole`."""
+
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
     SLAVE = "SLAVE"
 
 
 class FlushDisk(Enum):
+    """The value of `flushDiskType`."""
+
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
 class SyncFailureAction(Enum):
-    """What a broker does when a sync of its store has failed (decision 0025); ours."""
+    """The value of `syncFailureAction`: what a broker does after a failed sync (decision 0025)."""
 
     STOP = "stop"
     READ_ONLY = "readOnly"
@@ -34,10 +38,11 @@ class SyncFailureAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Sizes in bytes, times in ms unless the name says otherwise. `~` in a path is the home directory.
+    """Settings of the store: sizes in bytes, times in ms, `~` in a path is the home directory.
 
-    `file_reserved_time` counts hours, `delete_when` is the hour of the day, several joined by `;`. The two
-    `disk_space_..._ratio` are percents; Apache's 4.x takes them from the JVM's properties, 5.x from this file.
+    `file_reserved_time` is in hours. `delete_when` is an hour of the day, or several separated by
+    `;`. The ratios are percents; Apache 4.x takes the two `disk_space_..._ratio` from properties of
+    the JVM, 5.x from this file.
     """
 
     store_path_root_dir: str = "~/store"
@@ -127,9 +132,9 @@ class StoreSettings:
 
     @property
     def retention(self) -> Retention:
-        """When files of the log go.
+        """The rules by which files of the log are deleted.
 
-        :raises ValueError: `delete_when` is not made of hours.
+        :raises ValueError: `delete_when` is not a list of hours.
         """
         hours = frozenset(int(hour) for hour in self.delete_when.split(";") if hour.strip())
         if not all(0 <= hour < 24 for hour in hours):
@@ -145,7 +150,7 @@ class StoreSettings:
 
     @property
     def consume_queue_file_size(self) -> int:
-        """Whole entries only, rounded up as Apache does."""
+        """Bytes of a consume queue file, rounded up to whole entries as Apache does."""
         return -(-self.mapped_file_size_consume_queue // 20) * 20
 
     @property
@@ -155,11 +160,14 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """Sizes in bytes, times in ms. The port is always `listenPort` + 1, whatever `haListenPort` says.
+    """Settings of replication: sizes in bytes, times in ms.
 
-    `slave_sync_interval` and `merge_slave_offsets` are ours: how often a slave copies its master's tables (Apache's
-    4.x: 10 s, 5.x: 60 s), and whether it tells the master what consumers committed to it (Apache's forgets that).
-    `ha_allowed_addresses` and `ha_connections_max` are ours, too: from where slaves may connect, and how many.
+    The HA port is always `listenPort` + 1, whatever `haListenPort` says.
+
+    Four settings are not Apache's. `slave_sync_interval`: how often a slave copies its master's
+    tables (Apache 4.x: 10 s, 5.x: 60 s). `merge_slave_offsets`: whether a slave sends offsets that
+    consumers committed to it to the master (Apache's slave loses them). `ha_allowed_addresses` and
+    `ha_connections_max`: from where slaves may connect, and how many.
     """
 
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
