@@ -238,7 +238,7 @@ _RECOVERING: Final = (
     Mutant(
         "progress of delayed messages is noted before they are on the drive",
         "broker/periodic.py",
-        "            and await flush(store, runtime, told)\n",
+        "            and await flush(store, runtime, limited_log)\n",
         "",
         ("tests/broker/delay/test_delivery.py", "tests/simulation/test_delays.py"),
     ),

@@ -200,7 +200,7 @@ def test_who_has_not_heard_of_the_master_does_not_know_what_is_missing(sim: Simu
     client = Client(sim, sim.host("10.0.0.8"), f"{SLAVE}:10911")
     answer = client.call(RequestCode.PROMOTE_SLAVE, role="SYNC_MASTER")
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "nobody knows where the master was" in str(answer.remark)
+    assert "the address of the master is not known" in str(answer.remark)
     assert "what is missing is not known" in str(answer.remark)
 
 

@@ -132,7 +132,7 @@ async def test_a_master_that_gave_up_its_first_files_is_compared_from_there(
     if expected:
         assert await parting(former, master) == expected
     else:
-        with pytest.raises(StoreError, match="delete the store, it is copied anew"):
+        with pytest.raises(StoreError, match="delete the store, the broker copies it from"):
             await parting(former, master)
 
 

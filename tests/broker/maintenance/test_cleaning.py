@@ -75,7 +75,7 @@ def test_a_drive_that_is_too_full_takes_no_message_until_there_is_room_again(
     served.sim.run_for(11)
     refused = served.send(COUNT)
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "used beyond 90% (CL: 0.91 CQ: 0.91" in str(refused.remark)
+    assert "more than 90% of the store's drive is used (CL: 0.91 CQ: 0.91" in str(refused.remark)
     assert served.range()[1] == COUNT, "what is there can be read"
     served.host.drive.used_ratio = 0.9
     served.sim.run_for(11)
@@ -118,10 +118,15 @@ def test_only_what_goes_is_told_of(sim: Simulation, caplog: pytest.LogCaptureFix
     served.host.drive.used_ratio = 0.86
     sim.run_for(300)
     assert served.names(LOG) == served.files
-    assert not [line for line in caplog.messages if "files go" in line]
+    prefix = "expired commit log files will be deleted: files="
+    assert not [line for line in caplog.messages if line.startswith(prefix)]
     sim.run_for(600)
-    told = sum(int(line.split()[-3]) for line in caplog.messages if "files go" in line)
-    assert told == len(served.files) - len(served.names(LOG)) > 0
+    deleted = sum(
+        int(line.removeprefix(prefix).split()[0])
+        for line in caplog.messages
+        if line.startswith(prefix)
+    )
+    assert deleted == len(served.files) - len(served.names(LOG)) > 0
 
 
 def test_what_has_expired_goes_at_its_hour(sim: Simulation) -> None:
@@ -250,14 +255,14 @@ def test_a_drive_that_fails_each_look_is_told_of_once_and_so_is_its_recovery(
     drive = served.host.drive
     drive.refuse("read", errno.EIO, 10_000)
     served.sim.run_for(300)
-    told = [line for line in caplog.messages if line.startswith("fails, it is tried again:")]
+    told = [line for line in caplog.messages if line.startswith("maintenance task failed")]
     assert sorted(line.partition("error=")[0] for line in told) == [
-        "fails, it is tried again: work='the look at how full the drive is' ",
-        "fails, it is tried again: work='the look for files that have expired' ",
+        "maintenance task failed, will be retried: task='disk usage check' ",
+        "maintenance task failed, will be retried: task='search for expired files' ",
     ]
     drive.refuse("read", errno.EIO, 0)
     served.sim.run_for(30)
-    assert len([line for line in caplog.messages if line.startswith("goes well again: work=")]) == 2
+    assert len([line for line in caplog.messages if line.startswith("maintenance task works")]) == 2
 
 
 def test_pauses_between_deletions_do_not_blind_the_look_at_the_drive(sim: Simulation) -> None:

@@ -62,7 +62,7 @@ def test_a_send_whose_sync_fails_is_refused_and_the_broker_ends(
     (line,) = critical(caplog)
     assert "file=/store/commitlog/" in line
     assert "errno=EIO action=stop" in line
-    assert "look at the system's log and at the drive, then start" in line
+    assert "check the system's log and the drive, then restart" in line
     sim.run_until(lambda: node.broker is not None, RESTART_S + 10)
     assert {b"0", b"1"} <= set(bodies_in(serving(node).store, "T"))
     assert sent(client, b"2") == [ResponseCode.SUCCESS]
@@ -105,7 +105,7 @@ def test_a_log_whose_file_was_deleted_under_the_broker_acknowledges_nothing(
     sim.run_until(lambda: not lives(), 30)
     (line,) = critical(caplog)
     assert "file=/store/commitlog/" in line
-    assert "see who deletes or replaces files of the store, restore this one" in line
+    assert "find what deletes or replaces files of the store, restore this file" in line
     assert (
         len(
             [line for line in caplog.messages if line.startswith("a file of the store was deleted")]

@@ -1,4 +1,4 @@
-"""Asking around before this broker becomes, or is, the master of its name."""
+"""Queries to name servers and brokers of the same name: who they are, whether they live."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ TIMEOUT_MS: Final = 3000
 
 
 class BrokerLiveness(Enum):
+    """Whether another broker lives, as far as this broker can find out."""
+
     ANSWERS = "answers"
     REFUSES = "refuses connections"
-    """Its host is there, and says that nobody listens: the process has ended."""
+    """Its host answers, but nothing listens on the port: the process has ended."""
     SILENT = "cannot be reached"
-    """It may have ended, or live on where we cannot see it."""
+    """It may have ended, or it may live on behind a broken network."""
 
 
 async def addresses_of(
     channels: Channels, name_servers: Sequence[str], name: str
 ) -> dict[int, str]:
-    """Broker id and address of all brokers of the name, by the word of all name servers that answer."""
+    """The brokers with this name, by broker id, as listed by all name servers that answer."""
     answers = await asyncio.gather(*(_known(channels, server, name) for server in name_servers))
     return {broker_id: address for answer in answers for broker_id, address in answer.items()}
 
@@ -46,7 +48,7 @@ async def _known(channels: Channels, name_server: str, name: str) -> dict[int, s
 
 
 async def life_of(channels: Channels, address: str) -> BrokerLiveness:
-    """Whether a broker is there."""
+    """Find out whether the broker at `address` lives, by a request."""
     try:
         await channels.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), TIMEOUT_MS)
     except ConnectionClosed as error:
@@ -61,10 +63,10 @@ async def life_of(channels: Channels, address: str) -> BrokerLiveness:
 
 
 async def log_range_of(channels: Channels, address: str) -> LogRange:
-    """Where a broker's log begins and ends; Apache's say it, too.
+    """Ask a broker, ours or Apache's, for the physical offsets at which its log begins and ends.
 
-    :raises RoquetError: it does not answer, or refuses.
-    :raises ValueError: its answer says nothing of a log.
+    :raises RoquetError: the broker does not answer, or refuses.
+    :raises ValueError: the answer has no such offsets.
     """
     answer = await channels.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), TIMEOUT_MS)
     return parse(checked(answer, address).body, LogRange.from_json)

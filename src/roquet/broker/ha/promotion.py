@@ -1,4 +1,4 @@
-"""A slave becomes the master of its name by an operator's word, once nothing speaks against it."""
+"""Promotion: an operator makes a slave the master of its name, if every check allows it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from roquet.transport.connection import Connection, Handler
 log = logging.getLogger(__name__)
 
 Become = Callable[[BrokerConfig], None]
-"""Asks for the broker to be stopped, and to be started with another configuration."""
+"""Requests that the broker is stopped and started with another configuration."""
 
 
 class Promotion:
-    """Answers PROMOTE_SLAVE.
+    """Answers PROMOTE_SLAVE: checks that this slave may become the master, and restarts it as one.
 
-    Refused while the old master lives, or may live and the operator does not say that it is fenced; and while this
-    log lacks what the old master or another slave is known to have had, unless that is forced.
+    Refused while the old master lives, or while it may live and the operator has not said that it
+    is fenced. Refused without `forced` if the old master or another slave is known to have had
+    records that this log lacks.
 
-    :param become: None: nobody could start this broker anew.
+    :param become: restarts this broker; None if the program that runs it cannot.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Promotion:
         return {RequestCode.PROMOTE_SLAVE: self.promote}
 
     def promote(self, request: Command, connection: Connection) -> None:
-        """Answered when all have been asked; the broker starts anew after that."""
+        """Begin a promotion. The answer is sent after all checks; then the broker restarts."""
         header = PromoteHeader.read(request.fields)
         role = BrokerRole.__members__.get(header.role, BrokerRole.SLAVE)
         if role is BrokerRole.SLAVE:
@@ -113,13 +114,17 @@ class Promotion:
         if against:
             connection.send(request.answer(ResponseCode.SYSTEM_ERROR, "; ".join(against)).encode())
             return
-        log.warning("promoted to be the %s of %s", role.name, config.broker_name)
+        log.warning("slave promoted: role=%s broker_name=%s", role.name, config.broker_name)
         add_found_topics(self._store, self._metadata, stored_after=self._sync.topics_to)
         connection.send(request.answer(ResponseCode.SUCCESS).encode())
         become(config)
 
     async def _against_the_master(self, listed: str | None, *, is_fenced: bool) -> list[str]:
-        """Two masters at a time would each take what the other never sees; a living one is never passed over."""
+        """The reasons against a promotion that concern the old master.
+
+        Two masters at a time would each accept messages that the other never gets. So a master that
+        answers is never overruled, not even by `forced`.
+        """
         addresses = {address for address in (listed, self._sync.last_master) if address is not None}
         against = []
         for address in sorted(addresses - {self._config.address}):
@@ -128,26 +133,32 @@ class Promotion:
                 against.append(f"the master at {address} answers: stop it first")
             elif life is BrokerLiveness.SILENT and not is_fenced:
                 against.append(
-                    f"the master at {address} {life.value}, but may live on elsewhere: make sure that it is stopped "
-                    "or cut off from its clients, then say that it is fenced"
+                    f"the master at {address} {life.value}, but may live on elsewhere: make sure"
+                    " that it is stopped or cut off from its clients, then say that it is fenced"
                 )
         if not addresses and not is_fenced:
             against.append(
-                "nobody knows where the master was: make sure that it is stopped, then say that it is fenced"
+                "the address of the master is not known: make sure that it is stopped, then say"
+                " that it is fenced"
             )
         return against
 
     def _against_our_drive(self) -> list[str]:
-        """A store that is not trusted any more is closed by the end of its process only; force does not help there."""
+        """The reason against a promotion that concerns this broker's store.
+
+        After a failed sync only a restart of the process makes the store usable, so `forced` does
+        not overrule it.
+        """
         failure = self._store.failure
-        return (
-            [f"a sync of this broker's store has failed: {failure}; start it anew first"]
-            if failure
-            else []
-        )
+        if failure is None:
+            return []
+        return [f"a sync of this broker's store has failed: {failure}; restart this broker first"]
 
     def _against_our_log(self, client: HaClient) -> list[str]:
-        own, progress, had = self._store.log, client.progress(), self._sync.master_log
+        """The reasons against a promotion that concern what this log lacks of the master's."""
+        own = self._store.log
+        progress = client.progress()
+        had = self._sync.master_log
         self._store.replicated()
         why_behind = self._store.dispatch.why_behind
         against = [why_behind] if why_behind else []
@@ -155,12 +166,14 @@ class Promotion:
             against.append(f"this log does not fit the master's: {progress.reason}")
         if had is None:
             against.append(
-                "since its start this slave has not heard what the master has; what is missing is not known"
+                "since its start this slave has not heard what the master has; what is missing is"
+                " not known"
             )
             return against
         if own.end < had.end:
             against.append(
-                f"{had.end - own.end} bytes are missing here, the master's log ended at {had.end} at least"
+                f"{had.end - own.end} bytes are missing here, the master's log ended at {had.end}"
+                " at least"
             )
         if own.start > had.start:
             against.append(
@@ -169,9 +182,11 @@ class Promotion:
         return against
 
     async def _against_other_slaves(self, known: dict[int, str]) -> list[str]:
-        """What one of several slaves has acknowledged, its master has answered for.
+        """The reasons against a promotion that concern slaves with more of the log than this one.
 
-        Name servers that do not even list this one have been started anew, or cannot be reached.
+        With several slaves, the master acknowledges a send as soon as one of them has reported it.
+        Name servers that do not list this slave were just restarted or cannot be reached; they may
+        not list the other slaves, either.
         """
         against = []
         if self._config.name_servers and self._config.address not in known.values():
@@ -192,7 +207,7 @@ class Promotion:
         return against
 
     def _promoted(self, role: BrokerRole) -> BrokerConfig:
-        """The configuration of a master, in the file, too, where there is one."""
+        """The configuration of this broker as master; saved to its file, if it has one."""
         own = self._config
         config = replace(
             own, broker_id=MASTER_ID, replication=replace(own.replication, broker_role=role)

@@ -1,8 +1,9 @@
-"""A former master's store made fit to follow the new one (docs/storage/replication.md#rejoin).
+"""Rejoin: truncates a former master's log so that it can follow the new master.
 
-What it took and nobody copied stands where the new master has other records. The place where the two logs part is
-found by asking the master for single records, by their physical offsets, which Apache's answers, too; the records from
-there on are given to the caller, and then cut off.
+Records that the former master accepted and no slave copied are at offsets where the new master has
+other records. The end of the common part is found by asking the master for single records by their
+physical offsets, which Apache's broker answers, too. The caller gets the records after the common
+part, then they are truncated. See docs/storage/replication.md#rejoin.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from roquet.transport.connection import checked
 TIMEOUT_MS: Final = 10_000
 
 IsSame = Callable[[PhysicalOffset], Awaitable[bool]]
-"""Whether the master has the same record at a place where this log has one."""
+"""Whether the master has the same record as this log at an offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where two logs part, in bytes: before `at` they are equal; `end` is where the one that is to be cut ends."""
+    """Where two logs diverge: they are equal before `at`; the log to truncate ends at `end`."""
 
     at: PhysicalOffset
     end: PhysicalOffset
@@ -48,24 +49,25 @@ class Divergence:
 
 
 class RejoinStore:
-    """The store of a broker that does not run, opened to be compared and cut.
+    """The store of a stopped broker, opened to be compared with its master's log and truncated.
 
     :raises StoreError: the store is in use, or cannot be opened.
     """
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk | None = None) -> None:
-        # what it lacks, it gets from its master
+        # a slave need not have a whole log: it copies missing records from its master
         store_config = replace(component_configs.store_config(config), requires_durable_log=False)
         self._store = Store(store_config, runtime.now_ms, disk)
         self._store.open()
 
     async def parting(self, master: str) -> Divergence:
-        """Where this log and that of the broker at `master` part.
+        """Find where this log and the log of the broker at `master` diverge.
 
-        :raises StoreError: they have nothing in common; says what to do.
-        :raises RoquetError, ValueError: the master does not answer as it should.
+        :raises StoreError: the logs have no record in common; the message says what to do.
+        :raises RoquetError, ValueError: the master does not answer, or not as expected.
         """
-        log, channels = self._store.log, Channels()
+        log = self._store.log
+        channels = Channels()
         try:
             of_master = await log_range_of(channels, master)
 
@@ -78,16 +80,19 @@ class RejoinStore:
             await channels.close()
 
     def records(self, parting: Divergence) -> Iterator[bytes]:
-        """The records that are going to be cut off."""
+        """The records that are going to be truncated."""
         for _, data in records(self._store.log, parting.at):
             yield bytes(data)
 
     def save(self, parting: Divergence) -> Path | None:
-        """Save what is going to be cut off in a folder of the store, as recovery does; None: that cannot be."""
+        """Save the records that are going to be truncated in `lost/`, as recovery does.
+
+        :returns: their folder, None if they could not be saved.
+        """
         return self._store.save_tail(parting.at)
 
     def cut(self, parting: Divergence) -> None:
-        """Cut them off, for good."""
+        """Truncate the log where it diverges. This cannot be undone."""
         self._store.cut(parting.at)
 
     def close(self) -> None:
@@ -107,13 +112,16 @@ async def _record(
 
 
 async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> PhysicalOffset:
-    """Where the last record ends that both logs have; first the file is found, then the record.
+    """The end of the last record that both logs have.
 
-    :raises StoreError: there is none.
+    Two binary searches: over the first records of the files, then over the records of one file.
+
+    :raises StoreError: the logs have no record in common.
     """
     if log.end <= of_master.start:
         raise StoreError(
-            f"the log ends at {log.end}, the master's begins at {of_master.start}: delete the store, it is copied anew"
+            f"the log ends at {log.end}, the master's begins at {of_master.start}: delete the"
+            " store, the broker copies it from its master again"
         )
     firsts = [
         at
@@ -123,7 +131,8 @@ async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> Ph
     count = await _count_same(firsts, is_same)
     if not count:
         raise StoreError(
-            "the two logs have no record in common: delete the store, it is copied anew"
+            "the two logs have no record in common: delete the store, the broker copies it from"
+            " its master again"
         )
     first = firsts[count - 1]
     in_file = takewhile(lambda record: record[0] < log.next_file(first), records(log, first))
@@ -132,7 +141,7 @@ async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> Ph
 
 
 def _first(log: CommitLog, start: PhysicalOffset, of_master: LogRange) -> PhysicalOffset | None:
-    """The first record of a file that the master may have; None for none."""
+    """The offset of a file's first record at or after the start of the master's log, or None."""
     for at, _ in records(log, start):
         if at >= log.next_file(start):
             return None
@@ -141,12 +150,15 @@ def _first(log: CommitLog, start: PhysicalOffset, of_master: LogRange) -> Physic
     return None
 
 
-async def _count_same(places: Sequence[PhysicalOffset], is_same: IsSame) -> int:
-    """How many places have the same record; those that have come before those that have not."""
-    low, high = 0, len(places)
+async def _count_same(offsets: Sequence[PhysicalOffset], is_same: IsSame) -> int:
+    """How many of `offsets` have the same record in both logs, found by binary search.
+
+    All offsets with the same record come before the others.
+    """
+    low, high = 0, len(offsets)
     while low < high:
         middle = (low + high) // 2
-        if await is_same(places[middle]):
+        if await is_same(offsets[middle]):
             low = middle + 1
         else:
             high = middle

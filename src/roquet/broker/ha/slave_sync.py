@@ -1,6 +1,7 @@
-"""A slave's copy of its master's tables: topics, offsets, groups.
+"""Copies the tables of the master to a slave: topics, offsets, groups.
 
-See docs/storage/replication.md#copying-tables and docs/protocol/administration.md#what-a-slave-copies.
+See docs/storage/replication.md#copying-tables and
+docs/protocol/administration.md#what-a-slave-copies.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ TIMEOUT_MS: Final = 3000
 
 
 class SlaveSync:
-    """Copies the tables of the master, each on its own: what cannot be had leaves the others alone.
+    """Copies the tables of the master. A table that cannot be copied does not stop the others.
 
-    Offsets that were committed here and go beyond the master's are told to the master, which knew nothing of them
-    while it was away.
+    Consumers commit to a slave while its master is down. Such offsets are sent to the master when
+    it is back, if they are higher than its own.
 
-    :param log_end: where the log ends here.
-    :param flushed_to: how much of it is on disk.
+    :param log_end: gives the physical offset at which this broker's log ends.
+    :param flushed_to: gives the flushed offset of this broker's log.
     :param offsets_changed: saves the consumer offsets.
     :param delays_changed: saves the delay offsets.
-    :param slices: in which tables are read and taken over: one of 50,000 topics has 7 MB.
+    :param slices: runs the decoding of tables; the table of 50,000 topics has 7 MB.
+    :param period_ms: the time between two copies.
     """
 
     def __init__(
@@ -75,15 +77,16 @@ class SlaveSync:
         self._delay_table: DelayOffsetTable | None = None
         self._master: str | None = None
         self.topics_to = 0
-        """Where the log ended here when the topics were copied last: of what comes later a topic may be unknown."""
+        """The end of this broker's log when the topics were last copied. Records after this offset
+        may have topics that are not in the table yet."""
         self.last_master: str | None = None
-        """The last that was known, even if none is now."""
+        """The address of the last known master, even if no master is known now."""
         self.master_log: LogRange | None = None
-        """Where the master's log began and ended when it was asked last."""
+        """The range of the master's log at the last answer; None before the first."""
 
     @property
     def master(self) -> str | None:
-        """Address of the master's requests; nothing is copied while it is not known."""
+        """The address to which requests to the master go. Without it nothing is copied."""
         return self._master
 
     @master.setter
@@ -96,7 +99,7 @@ class SlaveSync:
         self.last_master = address or self.last_master
 
     async def run(self) -> None:
-        """Copy as soon as there is a master, then each period and when it is wanted; for ever."""
+        """Copy when a master becomes known, then each period and after `soon`, until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -107,7 +110,7 @@ class SlaveSync:
             self._wanted.set()
 
     def soon(self) -> None:
-        """The master has something that is not here yet."""
+        """Copy soon: the log has records of topics that this broker does not know yet."""
         self._wanted.set()
 
     async def copy(self) -> None:
@@ -126,14 +129,18 @@ class SlaveSync:
     async def _copy(
         self, address: str, code: RequestCode, take: Callable[[bytes], Steps[None]]
     ) -> None:
-        """:param take: reads a body, and takes over what it says."""
+        """Copy one table.
+
+        :param take: decodes the body of the answer and applies it.
+        """
         try:
             answer = checked(await self._channels.call(address, Command(code), TIMEOUT_MS), address)
             await self._slices.run(take(answer.body))
         except (RoquetError, ValueError) as error:
             if code not in self._failing:
                 log.warning(
-                    "%s: master %s, tried again each %s ms: %s",
+                    "table of the master not copied, will be retried: request=%s master=%s"
+                    " period_ms=%d error=%s",
                     code.name,
                     address,
                     self._period_ms,
@@ -144,13 +151,17 @@ class SlaveSync:
             self._failing.discard(code)
 
     async def _tell_own(self, master: str) -> None:
-        """Told once; the group may have come further at the master since its table was copied, so it takes nothing that
-        goes back.
+        """Send the offsets that consumers committed to this slave to the master, once.
+
+        `only_forward` makes the master ignore an offset that is lower than its own: the group may
+        have gone on at the master since its table was copied.
         """
         own, self._own = self._own, []
         if own:
             log.info(
-                "%d offsets that were committed here are told to the master %s", len(own), master
+                "offsets committed to this slave are sent to the master: offsets=%d master=%s",
+                len(own),
+                master,
             )
         for each in own:
             header = UpdateOffsetHeader(
@@ -161,7 +172,13 @@ class SlaveSync:
                 checked(await self._channels.call(master, request, TIMEOUT_MS), master)
             except RoquetError as error:
                 log.warning(
-                    "the master %s does not take an offset, it is told again: %s", master, error
+                    "master did not accept an offset, will be retried: master=%s group=%s topic=%s"
+                    " queue=%d error=%s",
+                    master,
+                    each.group,
+                    each.topic,
+                    each.queue_id,
+                    error,
                 )
                 return
             self._progress.told(each)
@@ -185,7 +202,10 @@ class SlaveSync:
         self._delay_table = parse(body, DelayOffsetTable.from_json)
 
     def _take_log_range(self, body: bytes) -> Steps[None]:
-        """The master's log reached no further when its delay offsets were copied, a moment before."""
+        """Apply the master's log range, and the delay offsets that were copied just before.
+
+        Copied in this order, the delay offsets belong to records before the end of this range.
+        """
         yield
         self.master_log = log_range = parse(body, LogRange.from_json)
         table, self._delay_table = self._delay_table, None

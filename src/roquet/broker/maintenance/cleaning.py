@@ -1,4 +1,4 @@
-"""Lets files of the store go when their time is over, refuses messages while the drive is full.
+"""Deletes expired files of the store, and refuses messages while the drive is full.
 
 See docs/storage/retention.md.
 """
@@ -25,15 +25,20 @@ log = logging.getLogger(__name__)
 FIRST_LOOK_S: Final = 1.0
 FIRST_PASS_S: Final = 60.0
 LOG: Final = Path("commitlog")
-"""The row of the log's files, in however many folders they are."""
+"""The name of the row of commit log files in `DeletionQueue`; one row for all log folders."""
 _HOUR_MS: Final = 3_600_000
 
 
 class Cleaning:
-    """Keeps: messages are refused exactly while the drive was found too full at the last look.
+    """The loops that apply the retention rules and watch how full the drive is.
 
-    :param gone: told when the log has lost files.
-    :param slices: in which all queues are gone through.
+    Invariant: messages are refused exactly while the drive was too full at the last check.
+
+    :param gone: called when files of the log have been dropped.
+    :param slices: runs the pass over all queues.
+    :param period_ms: the time between two passes.
+    :param log_pause_ms: the pause after each deleted commit log file.
+    :param queue_pause_ms: the pause after each deleted consume queue file.
     """
 
     def __init__(
@@ -54,9 +59,9 @@ class Cleaning:
         self._runtime = runtime
         self._clock = clock
         self._found_to = 0
-        """Where the log ended when this broker started."""
+        """The end of the log when this broker started."""
         self._uncounted_ms = 0
-        """So much of the time before that does not count for the files from before it."""
+        """Time before the start that does not count for the age of files before `_found_to`."""
         self._gone = gone
         self._slices = slices
         self._period_s = period_ms / 1000
@@ -66,36 +71,42 @@ class Cleaning:
         self._deletions = DeletionQueue(runtime, self._period_s)
 
     def ask(self) -> None:
-        """Let what has expired go at any hour, in the next passes (DELETE_EXPIRED_COMMITLOG)."""
+        """Delete expired files at any hour in the next passes (DELETE_EXPIRED_COMMITLOG)."""
         self._asked = PASSES_WHEN_ASKED
 
     async def watch(self) -> None:
-        """See how full the drive is, for ever."""
-        look = _Tried("the look at how full the drive is", self.look)
+        """Check how full the drive is each period, until cancelled."""
+        look = _RetriedTask("disk usage check", self.look)
         await asyncio.sleep(FIRST_LOOK_S)
         while True:
             await look()
             await asyncio.sleep(self._period_s)
 
     def _look_back(self) -> None:
-        """Whether nothing was stored for days or the wall clock has been set meanwhile, nobody knows. What is kept too
-        long can go later, so at most half the time that files are kept passes while nothing is stored before a start.
+        """Limit how much files age between the newest record and this start.
+
+        A long gap may mean that the broker was down for days, or that the wall clock is ahead.
+        Files that are kept too long can be deleted later, so at most half of the retention time
+        counts for the gap.
         """
-        silent_ms, counted_ms = (
-            self._clock.now_ms() - self._store.newest_ms,
-            self._rules.kept_ms // 2,
-        )
+        silent_ms = self._clock.now_ms() - self._store.newest_ms
+        counted_ms = self._rules.kept_ms // 2
         if not self._store.newest_ms or silent_ms <= counted_ms:
             return
-        self._found_to, self._uncounted_ms = self._store.log.end, silent_ms - counted_ms
+        self._found_to = self._store.log.end
+        self._uncounted_ms = silent_ms - counted_ms
         if silent_ms > self._rules.kept_ms:
-            text = "old files are kept longer, the broker was down or its clock is ahead: silent_h=%.1f counted_h=%.1f"
-            log.warning(text, silent_ms / _HOUR_MS, counted_ms / _HOUR_MS)
+            log.warning(
+                "old files are kept longer, the broker was down or its clock is ahead:"
+                " silent_h=%.1f counted_h=%.1f",
+                silent_ms / _HOUR_MS,
+                counted_ms / _HOUR_MS,
+            )
 
     async def run(self) -> None:
-        """Clean, for ever; what fails is tried again."""
-        clean = _Tried("the look for files that have expired", self.clean)
-        delete = _Tried("the deletion of expired files", self._deletions.run)
+        """Find and delete expired files each period, until cancelled."""
+        clean = _RetriedTask("search for expired files", self.clean)
+        delete = _RetriedTask("deletion of expired files", self._deletions.run)
         self._look_back()
         await asyncio.sleep(FIRST_PASS_S)
         while True:
@@ -104,25 +115,24 @@ class Cleaning:
             await asyncio.sleep(self._period_s)
 
     async def look(self) -> Usage:
-        """See how full the drive is, and take or refuse messages from now on."""
+        """Check how full the drive is, and accept or refuse messages from now on."""
         usage = await self._runtime.blocking(self._store.usage)
         if self._store.failure is not None:
             return usage
-        limit, was_full = self._rules.full_above, bool(self._store.why_full)
+        limit = self._rules.full_above
+        was_full = bool(self._store.why_full)
         is_full = usage.worst > limit
         self._store.why_full = (
-            f"the store's drive is used beyond {limit:.0%} ({usage})" if is_full else ""
+            f"more than {limit:.0%} of the store's drive is used ({usage})" if is_full else ""
         )
-        if is_full is not was_full:
-            log.warning(
-                "messages are %s: %s",
-                "refused" if is_full else "taken again",
-                self._store.why_full or usage,
-            )
+        if is_full and not was_full:
+            log.warning("drive full, messages are refused: limit=%.2f usage=%s", limit, usage)
+        if was_full and not is_full:
+            log.warning("messages are accepted again: limit=%.2f usage=%s", limit, usage)
         return usage
 
     async def clean(self) -> None:
-        """Forget what may go of the log, and what only pointed there."""
+        """Drop expired files of the log, and the queue and index files that only point there."""
         usage = await self.look()
         if self._store.failure is not None:
             return
@@ -131,7 +141,7 @@ class Cleaning:
         writes = await self._runtime.blocking(self._store.last_writes)
         now_ms = self._clock.now_ms()
         hour = datetime.fromtimestamp(now_ms / 1000).hour  # noqa: DTZ006
-        # the system may bring a page to a file, and the file up to date, after the clock was set
+        # the system may write back a page of an older file later, with a time of the changed clock
         modified_ms = list(accumulate((self._modified_ms(*each) for each in writes), max))
         count = self._rules.files_to_go(modified_ms, now_ms, hour, usage.worst, asked=asked)
         if not count and not self._store.has_untrimmed:
@@ -139,7 +149,9 @@ class Cleaning:
         expired = await self._slices.run(self._store.drop_oldest_steps(count))
         if expired.log:
             log.info(
-                "the log begins at %d now, %d files go", self._store.log.start, len(expired.log)
+                "expired commit log files will be deleted: files=%d new_log_start=%d",
+                len(expired.log),
+                self._store.log.start,
             )
             self._gone()
         for deletion in expired.log:
@@ -150,7 +162,10 @@ class Cleaning:
             self._deletions.add(deletion.path.parent, deletion, 0)
 
     def _modified_ms(self, end: int, modified_ms: int) -> int:
-        """When a file that ends there was written last, by the wall clock as it is set now."""
+        """The last write of a file, corrected for clock changes and the gap of `_look_back`.
+
+        :param end: the physical offset at which the file ends.
+        """
         return (
             modified_ms
             + self._clock.set_since(end - 1)
@@ -158,15 +173,17 @@ class Cleaning:
         )
 
 
-class _Tried:
-    """Work that is tried again and again. Tells when it begins to fail, when it fails for another reason, and when it
-    goes well again: on a drive that fails it is tried every ten seconds, for days.
+class _RetriedTask:
+    """A task that is repeated each period, even if it fails.
+
+    It logs when it begins to fail, when the error changes, and when it works again, not each
+    failure: on a failing drive it runs every ten seconds, for days.
     """
 
-    def __init__(self, what: str, work: Callable[[], Awaitable[object]]) -> None:
-        self._what = what
+    def __init__(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
+        self._name = name
         self._work = work
-        self._why = ""
+        self._last_error = ""
 
     async def __call__(self) -> None:
         try:
@@ -174,17 +191,19 @@ class _Tried:
         except Exception as error:
             self._failed(error)
         else:
-            if self._why:
-                log.info("goes well again: work=%r", self._what)
-            self._why = ""
+            if self._last_error:
+                log.info("maintenance task works again: task=%r", self._name)
+            self._last_error = ""
 
     def _failed(self, error: Exception) -> None:
-        why, self._why = (
-            self._why,
-            f"{type(error).__name__} {error.errno if isinstance(error, OSError) else ''}",
-        )
-        if why != self._why:
-            trace = None if isinstance(error, OSError) else error
+        kind = type(error).__name__
+        if isinstance(error, OSError):
+            kind += f" {error.errno}"
+        if kind != self._last_error:
             log.error(
-                "fails, it is tried again: work=%r error=%s", self._what, error, exc_info=trace
+                "maintenance task failed, will be retried: task=%r error=%s",
+                self._name,
+                error,
+                exc_info=None if isinstance(error, OSError) else error,
             )
+        self._last_error = kind

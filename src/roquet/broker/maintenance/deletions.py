@@ -1,4 +1,4 @@
-"""Files that wait to be deleted, tried again for as long as a drive refuses."""
+"""The queue of files to be deleted; a deletion that fails is retried."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PAUSE_S_MAX: Final = 600.0
 
 
 class _Row:
-    """Files that go in this order: no gap may come to be.
+    """Files that are deleted in this order, so that no gap arises between the files that are left.
 
-    Keeps: `tried_at_s` is when the first one may be tried next, by the loop's clock.
+    Invariant: `tried_at_s` is when the first file may be tried next (event loop clock).
     """
 
     __slots__ = ("deletions", "failures", "pause_s", "tried_at_s")
@@ -32,13 +32,15 @@ class _Row:
 
 
 class DeletionQueue:
-    """Files of a store that are to be deleted, in rows: one that cannot be deleted holds up those behind it in its row
-    and no others.
+    """Files of a store that are to be deleted, in rows.
 
-    Keeps: a file is deleted after those that were added to its row before it; failures are told when the first row
-    fails and when no row does any more.
+    A file that cannot be deleted holds up the files after it in its row, but no other row. Failures
+    are logged when the first row begins to fail and when no row fails any more.
 
-    :param retry_s: after which a file that could not be deleted is tried again; twice as long after each failure.
+    Invariant: a file is deleted after the files that were added to its row before it.
+
+    :param retry_s: the pause before the first retry; it doubles with each failure, up to
+        `PAUSE_S_MAX`.
     """
 
     def __init__(self, runtime: Runtime, retry_s: float) -> None:
@@ -50,9 +52,10 @@ class DeletionQueue:
         return sum(len(row.deletions) for row in self._rows.values())
 
     def add(self, name: Path, deletion: Deletion, pause_s: float) -> None:
-        """Put a file into the row of this name.
+        """Append a file to the row of this name.
 
-        :param pause_s: how long to wait after each deletion in the row, to leave the drive to others.
+        :param pause_s: the pause after each deletion in the row, which leaves the drive to sends
+            and pulls.
         """
         row = self._rows.get(name)
         if row is None:
@@ -60,7 +63,7 @@ class DeletionQueue:
         row.deletions.append(deletion)
 
     async def run(self) -> None:
-        """Delete all that can be deleted now."""
+        """Delete all files that can be deleted now."""
         for name, row in list(self._rows.items()):
             if asyncio.get_running_loop().time() >= row.tried_at_s:
                 await self._delete(row)
@@ -82,8 +85,8 @@ class DeletionQueue:
     def _failed(self, row: _Row, deletion: Deletion, error: OSError) -> None:
         if not any(other.failures for other in self._rows.values()):
             log.error(
-                "an expired file cannot be deleted, make it deletable or delete it: path=%s error=%s; "
-                "it is tried again, the files after it wait",
+                "expired file not deleted, will be retried, the files after it wait;"
+                " make it deletable or delete it: path=%s error=%s",
                 deletion.path,
                 error,
             )
@@ -92,6 +95,7 @@ class DeletionQueue:
         row.tried_at_s = asyncio.get_running_loop().time() + pause_s
 
     def _went_well(self, row: _Row) -> None:
-        had_failed, row.failures = row.failures > 0, 0
+        had_failed = row.failures > 0
+        row.failures = 0
         if had_failed and not any(other.failures for other in self._rows.values()):
             log.info("expired files can be deleted again")

@@ -1,4 +1,5 @@
-"""What a broker does when a sync of its store has failed: it takes nothing more, and ends or only serves reads."""
+"""The reaction of a broker to a failed sync of its store: it accepts no messages, and ends or
+only serves reads."""
 
 from __future__ import annotations
 
@@ -15,14 +16,17 @@ log = logging.getLogger(__name__)
 
 _THEN: Final = {
     SyncFailureAction.STOP: "the broker ends",
-    SyncFailureAction.READ_ONLY: "the broker serves what is on the drive, and takes nothing",
+    SyncFailureAction.READ_ONLY: "the broker serves what is on the drive, accepts no messages",
 }
 
 
 class DriveFailure:
-    """Keeps: it is told once, and what it begins is not taken back in this life of the broker (decision 0025).
+    """The callback of the store for a failed sync: refuses sends, then runs the configured action.
 
-    :param then: what either action begins with: the end of the broker's process, or its life as a reader.
+    Invariant: called at most once in the life of a broker; its effect is never undone (decision
+    0025).
+
+    :param then: what each action runs: the end of the broker's process, or the switch to read-only.
     """
 
     def __init__(
@@ -37,8 +41,8 @@ class DriveFailure:
 
     def __call__(self, failure: OSError) -> None:
         log.critical(
-            "a sync of the store has failed, no message is acknowledged or taken any more: file=%s errno=%s action=%s: "
-            "%s; %s, then start the broker anew",
+            "sync of the store failed, messages are neither accepted nor acknowledged any more:"
+            " file=%s errno=%s action=%s; %s; %s, then restart the broker",
             failure.filename,
             errno.errorcode.get(failure.errno or 0, failure.errno),
             self._action.value,
@@ -50,18 +54,18 @@ class DriveFailure:
 
 
 def drive_failed(failure: OSError) -> DriveFailed:
-    """What ends the process."""
+    """The error that ends the process after a failed sync."""
     return DriveFailed(
-        f"a sync of the store has failed: {failure}; what was not synced before may be lost: {_first(failure)}, then "
-        "start the broker anew, or let a slave take its place"
+        f"a sync of the store has failed: {failure}; what was not synced before may be lost:"
+        f" {_first(failure)}, then restart the broker, or promote a slave"
     )
 
 
 def _first(failure: OSError) -> str:
-    """What to do before the next start: a drive fails, or somebody takes a file of the log away."""
+    """What the operator must do before the next start: restore a lost file, or check the drive."""
     if isinstance(failure, UnreadableFile):
         return (
-            "see who deletes or replaces files of the store, restore this one from a slave or a backup (without it the "
-            "broker does not start, or lacks what it held)"
+            "find what deletes or replaces files of the store, restore this file from a slave or a"
+            " backup (without it the broker does not start, or lacks its messages)"
         )
-    return "look at the system's log and at the drive"
+    return "check the system's log and the drive"

@@ -16,14 +16,14 @@ _TOPICS_AT_ONCE: Final = 64
 
 
 class QueueDeletion:
-    """Deletes queues after a checkpoint that does not count them.
+    """Deletes queues, each after a checkpoint that does not count it.
 
-    A recovery dispatches what came after the checkpoint, and the whole log when there are fewer queues than the
-    checkpoint says: either would fill the deleted queues anew.
+    Recovery dispatches the records after the checkpoint, and the whole log if there are fewer
+    queues than the checkpoint says. Either would fill the deleted queues again.
 
-    :param making: held by whoever makes a checkpoint: one that began before the deletion and is saved after it would
-        count the queues.
-    :param slices: in which queues are gone through; all of them, where a tool asks what is needed no more.
+    :param making: held while a checkpoint is made. A checkpoint that began before a deletion and
+        was saved after it would count the deleted queues.
+    :param slices: runs the passes over queues; a tool can ask for a pass over all queues.
     """
 
     def __init__(
@@ -37,18 +37,18 @@ class QueueDeletion:
     async def of_topic(self, topic: str) -> None:
         """Delete the queues of a topic.
 
-        :raises OSError: something could not be written or deleted; to be called again.
+        :raises OSError: a file could not be written or deleted; the caller may retry.
         """
         await self.of_topics(lambda name: name == topic, [topic])
 
     async def of_topics(
         self, is_gone: Callable[[str], bool], among: list[str] | None = None
     ) -> None:
-        """Delete the queues of the topics that are gone.
+        """Delete the queues of deleted topics.
 
-        :param is_gone: asked for each topic again just before its queues are deleted.
-        :param among: of these topics only.
-        :raises OSError: as `of_topic`.
+        :param is_gone: whether a topic is deleted; called again just before its queues are.
+        :param among: the topics to look at; None for all.
+        :raises OSError: a file could not be written or deleted; the caller may retry.
         """
         async with self._making:
             leaving = await self._leave(lambda: self._of_topics(is_gone, among))
@@ -62,8 +62,9 @@ class QueueDeletion:
     async def _delete(
         self, topic: str, is_gone: Callable[[str], bool], leaving: dict[ConsumeQueue, int]
     ) -> None:
-        """Delete a topic's queues, one in a turn of the loop, as each of their files waits for the drive. Those that
-        are sent to meanwhile go at the end, with the topic.
+        """Delete a topic's queues, one per turn of the event loop: each file waits for the drive.
+
+        Queues that got messages meanwhile are deleted at the end, with the topic.
         """
         queues = self._store.queues
         for queue in queues.of_topic(topic):
@@ -77,7 +78,8 @@ class QueueDeletion:
     def _of_topics(
         self, is_gone: Callable[[str], bool], among: list[str] | None
     ) -> Steps[list[ConsumeQueue]]:
-        queues, found = self._store.queues, list[ConsumeQueue]()
+        queues = self._store.queues
+        found = list[ConsumeQueue]()
         for part in in_parts(queues.topics if among is None else among, _TOPICS_AT_ONCE):
             for topic in part:
                 if is_gone(topic):
@@ -86,10 +88,10 @@ class QueueDeletion:
         return found
 
     async def of_expired(self, expired: Callable[[], Steps[list[ConsumeQueue]]]) -> None:
-        """Empty these queues; the next message in each has the offset 0 again.
+        """Delete expired queues. The next message in each gets queue offset 0 again.
 
-        :param expired: those whose messages are all gone from the log.
-        :raises OSError: as `of_topic`.
+        :param expired: finds the queues whose messages are all deleted from the log.
+        :raises OSError: a file could not be written or deleted; the caller may retry.
         """
         async with self._making:
             for queue in await self._leave(expired):
@@ -100,10 +102,13 @@ class QueueDeletion:
     async def _leave(
         self, queues: Callable[[], Steps[list[ConsumeQueue]]]
     ) -> dict[ConsumeQueue, int]:
-        """Make a checkpoint without them, again for as long as there are more of them after it; none where there is
-        nothing to leave: thousands of deletions of what is not there would each hold up the next checkpoint.
+        """Make a checkpoint that does not count some queues; repeat it while more are found.
 
-        Gives them, and where the log ended for each when the last checkpoint began.
+        Makes none if there are no such queues: thousands of deletions of topics that do not exist
+        would each hold up the next checkpoint.
+
+        :param queues: finds the queues that are to be deleted.
+        :returns: the queues, and for each its `log_end` when the last checkpoint began.
         """
         leaving: dict[ConsumeQueue, int] = {}
         while not leaving.keys() >= set(now := await self._slices.run(queues())):
@@ -113,8 +118,10 @@ class QueueDeletion:
         return leaving
 
     def _leave_rest(self, topic: str, leaving: dict[ConsumeQueue, int]) -> None:
-        """What was stored in its queues meanwhile is behind that checkpoint: a recovery would bring it back. For that
-        bit there is one more checkpoint, during which nothing can be stored.
+        """Make one more checkpoint if the topic's queues got messages after the last one.
+
+        Recovery would dispatch these messages again. This checkpoint runs on the event loop, so
+        that nothing can be stored meanwhile.
         """
         if any(
             queue.log_end > leaving.get(queue, -1) for queue in self._store.queues.of_topic(topic)

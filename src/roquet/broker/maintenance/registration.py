@@ -1,9 +1,10 @@
-"""Tells all name servers what this broker is and which topics it has.
+"""Registers this broker and its topics at all name servers.
 
-Each name server is told on its own: one that does not answer holds up none of the others. The connection stays open,
-because a name server forgets a broker whose connection ends.
+Each name server has its own loop, so that one that does not answer does not hold up the others. The
+connection stays open, because a name server forgets a broker whose connection ends.
 
-See docs/broker/topics.md#registration-is-always-whole and docs/protocol/name-server.md#registration.
+See docs/broker/topics.md#registration-is-always-whole and
+docs/protocol/name-server.md#registration.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from roquet.transport.slices import Slices
 log = logging.getLogger(__name__)
 
 FIRST_AGAIN_MS: Final = 10_000
-"""The second registration comes sooner than the period says."""
+"""The time between the first and the second registration, as in Apache."""
 UNREGISTER_TIMEOUT_MS: Final = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """What a broker says of itself."""
+    """The names and addresses with which a broker registers."""
 
     cluster: str
     name: str
@@ -47,15 +48,22 @@ class BrokerIdentity:
 
 
 class Registrar:
-    """Keeps the name servers' knowledge of one broker fresh.
+    """Registers one broker periodically and after each change of its topics.
 
-    Keeps: every change reported by `soon` reaches every name server that answers; a failure is logged when it begins
-           and when it ends, not each time.
+    A failure is logged when it begins and when it ends, not each time.
+
+    Invariant: every change reported by `soon` reaches every name server that answers.
 
     :param topics: gives the present topics.
-    :param permission: the broker's own; where it is not read and write, all topics are registered with it.
-    :param master_known: (slaves) told the master's addresses whenever they change: replication, requests.
-    :param order_known: told the names of the ordered topics, where a name server has any.
+    :param period_ms: the time between two registrations.
+    :param timeout_ms: how long a name server may take to answer.
+    :param compressed: whether the body is compressed (`compressedRegister`).
+    :param permission: the broker's permission. If it is not read and write, all topics are
+        registered with it.
+    :param master_known: on a slave, called with the master's HA address and its address for
+        requests whenever they change.
+    :param order_known: called with the names of the ordered topics, if a name server has any.
+    :param slices: runs the encoding of large tables.
     """
 
     def __init__(
@@ -91,17 +99,17 @@ class Registrar:
         self._encoded: tuple[tuple[DataVersion, int], bytes] | None = None
 
     async def run(self) -> None:
-        """Register now, once more a little later, then each period and whenever `soon` is called; for ever."""
+        """Register now, after `FIRST_AGAIN_MS`, each period and after `soon`, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for address in self._wanted:
                 group.create_task(self._keep_telling(address))
 
     async def register(self) -> None:
-        """Tell all name servers once; those that do not answer are logged."""
+        """Register once at all name servers; failures are logged."""
         await asyncio.gather(*map(self._tell, self._wanted))
 
     def soon(self) -> None:
-        """Something changed: tell all name servers at once."""
+        """Register again soon, because something changed."""
         for wanted in self._wanted.values():
             wanted.set()
 
@@ -112,7 +120,10 @@ class Registrar:
         self.soon()
 
     async def unregister(self) -> None:
-        """Say goodbye to all name servers; one that does not answer notices by itself later."""
+        """Unregister from all name servers.
+
+        One that does not answer drops this broker later, when its connection ends or it is silent.
+        """
         await asyncio.gather(*map(self._say_goodbye, self._wanted))
 
     async def _keep_telling(self, address: str) -> None:
@@ -132,18 +143,16 @@ class Registrar:
         except (RoquetError, ValueError) as error:
             if address not in self._unreachable:
                 log.warning(
-                    "name server %s does not take the registration, it is tried again: %s",
-                    address,
-                    error,
+                    "registration failed, will be retried: name_server=%s error=%s", address, error
                 )
             self._unreachable.add(address)
             return
         if address in self._unreachable:
-            log.info("name server %s takes registrations again", address)
+            log.info("registration works again: name_server=%s", address)
             self._unreachable.discard(address)
 
     async def _answer(self, address: str) -> Command:
-        """The answer to a registration; over a new connection where the present one brings none."""
+        """Send a registration. After a timeout it is sent again, over a new connection."""
         try:
             return await self._channels.call(address, await self._request(), self._timeout_ms)
         except CallTimeout:
@@ -160,7 +169,11 @@ class Registrar:
             )
 
     def _choose_master(self, known: Callable[[str | None, str | None], None]) -> None:
-        """Stay with a master that any name server still names; else take the one that was named last, or none."""
+        """Choose the master from the answers of the name servers.
+
+        The present master is kept while any name server still names it. Otherwise the master that
+        was named last is chosen, or none.
+        """
         if self._master.master_addr is not None and self._master in self._masters.values():
             return
         named = [answer for answer in self._masters.values() if answer.master_addr is not None]
@@ -176,12 +189,13 @@ class Registrar:
         try:
             checked(await self._channels.call(address, request, UNREGISTER_TIMEOUT_MS), address)
         except RoquetError as error:
-            log.info("name server %s did not hear that this broker stops: %s", address, error)
+            log.info("broker not unregistered: name_server=%s error=%s", address, error)
 
     async def _request(self) -> Command:
-        """A registration is always whole: 5.x refuses a first one with a single topic.
+        """The request for a registration, always with all topics.
 
-        See docs/broker/topics.md#registration-is-always-whole.
+        A name server of 5.x refuses a first registration with a single topic. See
+        docs/broker/topics.md#registration-is-always-whole.
         """
         body = await self._body(self._topics())
         own = self._identity
@@ -197,7 +211,7 @@ class Registrar:
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
 
     async def _body(self, table: TopicTable) -> bytes:
-        """Made once for each version of the table, however many name servers and periods there are."""
+        """The encoded body, cached for the version of the table."""
         state = table.version, self._restrictions
         if self._encoded is None or self._encoded[0] != state:
             registered = self._registered(table)
@@ -215,8 +229,7 @@ class Registrar:
             name: replace(topic, perm=self._permission) for name, topic in table.topics.items()
         }
         version = table.version
-        for _ in range(
-            self._restrictions
-        ):  # name servers look at topics whose version they know no more
+        # name servers ignore topics whose data version they already have
+        for _ in range(self._restrictions):
             version = version.next(version.timestamp)
         return TopicTable(topics, version)
