@@ -81,7 +81,7 @@ class StoreConfig:
     busy_ms: int = 0
     """When a turn's appends have taken longer than this, the next ones are refused; 0: never."""
     notes_file_size: int | None = None
-    """Size of a file with extension units of consume queue entries; None: there are no units."""
+    """Size of a file with extension units; None: queue entries have no units."""
     requires_durable_log: bool = False
     """Whether `open` refuses a store whose log has lost the files at its end. On a master new
     records would get the physical and queue offsets of the lost ones. A slave copies the lost ones

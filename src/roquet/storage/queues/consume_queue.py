@@ -1,4 +1,4 @@
-"""Per topic and queue, fixed entries pointing into the log.
+"""A consume queue: per message an entry of fixed size that points into the commit log.
 
 See docs/storage/consume-queue.md.
 """
@@ -29,21 +29,26 @@ ENTRY: Final = Struct(">qiq")
 """Physical offset, record size, tag code (schedule topic: delivery time)."""
 ENTRY_SIZE: Final = ENTRY.size
 ENTRIES: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
-"""The same, as columns."""
+"""`ENTRY` as a numpy type."""
 BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
-"""The size in an entry that points to nothing."""
+"""The record size in a blank: an entry that points to no record."""
 BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
-"""What stands before the first entry of a queue that does not begin at a file's start."""
+"""Fills a file up to the first entry of a queue that does not begin at the file's start."""
 _RESERVED_AT_ONCE: Final = 32 * 1024
+"""Bytes reserved on the drive at a time, so that few appends need a system call."""
 _LOOKED_AT_ONCE: Final = 4096
+"""Entries read at a time in the search for one that is no blank."""
 OFFSET_END: Final = (1 << 62) // ENTRY_SIZE
-"""Beyond it the byte of an entry has no name."""
+"""Queue offsets are below it, so that the byte positions of entries fit into a signed long."""
 
 
 def entry_rows(
     physical: Ints, sizes: int | Ints, tag_codes: int | Sequence[int] | Ints
 ) -> npt.NDArray[np.void]:
-    """Entries as `tobytes` gives them; sizes and codes of the records one by one, or the one that all have."""
+    """Pack entries, one per physical offset.
+
+    :param sizes: of each record, or one size for all; likewise `tag_codes`.
+    """
     entries = np.empty(len(physical), ENTRIES)
     entries["physical"] = physical
     entries["size"] = sizes
@@ -53,12 +58,12 @@ def entry_rows(
 
 @lru_cache(4096)
 def _entries_struct(count: int) -> Struct:
-    """So many entries, without their tag codes."""
+    """`count` entries without their tag codes."""
     return Struct(">" + "qi8x" * count)
 
 
 def _nothing() -> None:
-    """Of no file."""
+    """The file check of a queue that has no file in use."""
 
 
 def _is_leading_blank(physical: int, size: int) -> bool:
@@ -67,7 +72,10 @@ def _is_leading_blank(physical: int, size: int) -> bool:
 
 @dataclass(slots=True)
 class Appended:
-    """Records that were appended since the store was opened, and their bytes; not what was replicated."""
+    """Counts of the records appended since the store was opened, and their bytes.
+
+    Replicated records do not count.
+    """
 
     messages: int = 0
     size: int = 0
@@ -78,11 +86,14 @@ class Appended:
 
 
 class ConsumeQueue:
-    """One queue.
+    """The entries of one queue of a topic.
 
-    Keeps: `min_offset <= max_offset`; the entry of queue offset n stands at byte n * 20;
-           `log_end` is where in the log the last entry's record ends, or the physical offset that it names as a blank;
-           the files of the entries before `room_to` are open, whole and have room: `put` cannot fail there.
+    `log_end` is the end of the last entry's record in the log. If the last entry is a blank, it is
+    the physical offset in that blank.
+
+    Invariant: `min_offset <= max_offset`. The entry of queue offset n is at byte n * 20. The files
+    of the entries before `room_to` are open and whole and have room on the drive, so that `put`
+    cannot fail for them.
     """
 
     _STATE: ClassVar[tuple[str, ...]] = (
@@ -97,7 +108,7 @@ class ConsumeQueue:
         ),
         *("log_end", "max_offset", "min_offset", "room_to", "written_from"),
     )
-    """What `adopt` takes over."""
+    """The attributes that `adopt` takes over from a rebuilt queue."""
 
     __slots__ = (
         "_buffer",
@@ -138,26 +149,31 @@ class ConsumeQueue:
         self._file_start = 0
         self._file_end = 0
         self.room_to = 0
-        """Queue offset up to which the next entries need no `make_room`. Who sets it, sets it to 0 again when it is
-        time to look whether the file is still whole."""
+        """Entries before this queue offset can be written without `make_room`. The writer resets it
+        to 0 to force a check that the file was not truncated."""
         self._reserved_to = 0
         """Queue offset up to which the queue's own files have room on the drive."""
         self.written_from = 0
-        """Entries from this queue offset on were written by this process. Those before it were read back from the
-        drive: each is compared with its record."""
+        """Entries from this queue offset on were written by this process. A fetch compares earlier
+        ones with their records, since a crash may have damaged them."""
         self.is_lost = False
-        """Whether its files are being made anew: it keeps its offsets, and gives and takes no entry."""
+        """Whether the queue is being rebuilt: it has its offsets, but returns and accepts no
+        entry."""
         self.waiting: list[object] | None = None
-        """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
+        """Pulls held until this queue grows. `LongPolls` keeps them here, so that an append sees at
+        once whether there are any."""
         self.appended = Appended()
-        """Queues may share one: those of a topic are counted together, but for delay levels."""
+        """The queues of a topic share one; in the schedule topic each delay level has its own."""
 
     def load(self) -> None:
-        """Open the files; the queue ends behind the last entry of an unbroken run in the last file that has any.
+        """Open the files and find the queue's end.
 
-        A crash may have left something else of the files; that is for `truncate` to find.
+        That is the end of the unbroken run of entries in the last file that has any. After a crash
+        the files may have other bytes after the last valid entry; recovery removes them by
+        `truncate`.
 
-        :raises StoreError: a file that does not belong here.
+        :raises StoreError: a file does not belong here.
+        :raises DamagedFiles: a file has another size or is missing.
         """
         segments = self._segments
         segments.load()
@@ -171,12 +187,14 @@ class ConsumeQueue:
                 self._durable = Durable(self.max_offset * ENTRY_SIZE)
                 self.written_from = self.max_offset
                 return
-        self.drop_all()  # not one entry came through a crash: the next may have any offset
+        self.drop_all()  # no entry survived a crash: the next one may have any offset
 
     def _first_false(self, start: int, end: int, is_so: Callable[[int, int], bool]) -> int:
-        """How many entries of the file that begins at `start`, from its first on, are so, of those before byte `end`.
+        """Count the entries at the start of a file for which `is_so` holds, by binary search.
 
-        :param is_so: asked for physical offset and size; holds up to some entry and for none after it.
+        :param start: the file's first byte.
+        :param end: entries from this byte on are not counted.
+        :param is_so: takes physical offset and size; true up to some entry and false after it.
         """
         low, high = 0, (min(end, start + self._file_size) - start) // ENTRY_SIZE
         while low < high:
@@ -190,12 +208,14 @@ class ConsumeQueue:
         return low
 
     def make_room(self, count: int, first: int | None = None) -> int:
-        """See to it that the next `count` entries have their files, and these are whole and have room on the drive.
+        """Make sure that the next `count` entries have files that are whole and have room on the
+        drive.
 
-        :param first: queue offset of the first of them, where that is not the next one.
-        :return: the queue offset up to which there is room, for those and often for more.
-        :raises UnreadableFile: a file of them is shorter than it was made.
-        :raises OSError: the drive is full, or the process has no file to spare for a new queue; nothing changed.
+        :param first: queue offset of the first of them, if it is not the next one.
+        :returns: the queue offset up to which there is room, often more than was asked for.
+        :raises UnreadableFile: one of the files is shorter than it was made.
+        :raises OSError: the drive is full, or the process is short of file descriptors for a new
+            queue; nothing changed.
         """
         start = self.max_offset if first is None else first
         self._require_whole(start + count)
@@ -214,11 +234,11 @@ class ConsumeQueue:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether an entry was written in this life of the broker, so that the file of the next one is open."""
+        """Whether this process has made room for entries, so that a file is open."""
         return self._reserved_to > 0
 
     def _reserve(self, end_offset: int) -> None:
-        """See to it that the files have room for the entries before queue offset `end_offset`, and for some more."""
+        """Reserve room on the drive for at least the entries before queue offset `end_offset`."""
         segments, end = self._segments, end_offset * ENTRY_SIZE
         while end > segments.capacity_end:
             segments.grow()
@@ -229,7 +249,7 @@ class ConsumeQueue:
         self._reserved_to = end // ENTRY_SIZE
 
     def _require_whole(self, end_offset: int) -> None:
-        """Look at the files that are there of the entries before queue offset `end_offset` that are not written yet."""
+        """Check the existing files of the next entries, those before queue offset `end_offset`."""
         at, end = self.max_offset * ENTRY_SIZE, end_offset * ENTRY_SIZE
         if self._file_start <= at < self._file_end:
             self._require_file()
@@ -239,7 +259,7 @@ class ConsumeQueue:
                 file.require_whole()
 
     def _begin_at(self, offset: int) -> None:
-        """Make the first file, which is filled with blanks up to the first entry."""
+        """Create the first file, with blanks up to the first entry."""
         at = offset * ENTRY_SIZE
         file = self._segments.grow(at)
         blanks = at % self._file_size // ENTRY_SIZE
@@ -253,22 +273,27 @@ class ConsumeQueue:
         self.min_offset = self.max_offset = offset
 
     def can_go_on_at(self, offset: int) -> bool:
-        """Whether the next entry can be that of queue offset `offset`: anywhere in an empty queue, else not far off."""
+        """Whether the next entry may be that of queue offset `offset`.
+
+        An empty queue may begin at any offset. Otherwise at most one file of entries may be left
+        out.
+        """
         if not self._segments.starts:
             return 0 <= offset < OFFSET_END
         return 0 <= offset - self.max_offset <= self._file_size // ENTRY_SIZE
 
     def skip_to(self, offset: int) -> None:
-        """Fill the places before queue offset `offset`, for which there must be room, with blanks.
+        """Write blanks up to queue offset `offset`, for which there must be room.
 
-        They name where the record before them ends, so that the places in a queue ascend all the same.
+        They have the end of the last record as physical offset, so that the physical offsets in a
+        queue ascend.
         """
         log_end = self.log_end
         for blank in range(self.max_offset, offset):
             self.put(blank, log_end, BLANK_RECORD_SIZE, 0, 0)
 
     def put_blank(self, physical: int) -> None:
-        """Write a blank as the next entry, for which there must be room: the record at `physical` cannot be read."""
+        """Write a blank for the damaged record at `physical`; there must be room for it."""
         self.put(self.max_offset, physical, BLANK_RECORD_SIZE, 0, 0)
         self.log_end = physical
 
@@ -282,10 +307,12 @@ class ConsumeQueue:
         self.log_end = physical + size
 
     def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
-        """Write the next entries, as bytes of `entry_rows`, for which there must be room; the record of the last
-        one ends at `log_end`.
+        """Write the next entries, for which there must be room.
 
-        :param store_ms: when each record was stored, or all of them; for queues that keep it.
+        :param entries: the bytes of `entry_rows`.
+        :param log_end: the end of the last entry's record in the log.
+        :param store_ms: of each record, or one time for all; only queues with extension units keep
+            it.
         """
         at = self.max_offset * ENTRY_SIZE
         end = at + len(entries)
@@ -297,7 +324,7 @@ class ConsumeQueue:
         self.log_end = log_end
 
     def _put_across(self, entries: memoryview, at: int) -> None:
-        """Write entries from byte `at` on into as many files as they take."""
+        """Write entries from byte `at` on across files."""
         while entries:
             if not self._file_start <= at < self._file_end:
                 self._enter(at)
@@ -317,21 +344,21 @@ class ConsumeQueue:
         self._file_end = self._file_start + self._file_size
 
     def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
-        """(physical offset, size, tag code) from `offset`, at most `count_max`, of one file only."""
+        """Physical offset, size and tag code of at most `count_max` entries of one file."""
         return self._entries(offset, min(self.max_offset, offset + count_max))
 
     def _entries(self, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
         return ENTRY.iter_unpack(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE))
 
     def columns(self, offset: int, count_max: int) -> npt.NDArray[np.void]:
-        """The same as rows of `ENTRIES`."""
+        """`entries` as rows of `ENTRIES`."""
         end = min(self.max_offset, offset + count_max)
         return np.frombuffer(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE), ENTRIES)
 
     def places_and_sizes(
         self, offset: int, count_max: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Physical offsets and record sizes of the entries that `entries` gives."""
+        """Physical offsets and record sizes of `entries`, as two tuples."""
         at = offset * ENTRY_SIZE
         file = self._segments.file_at(at)
         if file is None:
@@ -342,17 +369,17 @@ class ConsumeQueue:
         return values[::2], values[1::2]
 
     def entry(self, offset: int) -> tuple[int, int, int] | None:
-        """One entry, None where there is none."""
+        """The entry at a queue offset, None if there is none."""
         if not self.min_offset <= offset < self.max_offset:
             return None
         return next(self.entries(offset, 1), None)
 
     def last_before(self, log_end: int) -> tuple[int, int, int] | None:
-        """The last entry of a record before physical offset `log_end`, None where there is none."""
+        """The last entry of a record before physical offset `log_end`, None if there is none."""
         return self.entry(self.end_before(log_end) - 1)
 
     def end_before(self, log_end: int) -> int:
-        """The queue offset behind the last entry of a record before physical offset `log_end`; 0 for none."""
+        """The queue offset after the last entry of a record before `log_end`; 0 if none is."""
         end = self.max_offset * ENTRY_SIZE
         for start in reversed(self._segments.starts):
             count = self._first_false(start, end, lambda at, size: at < log_end)
@@ -361,14 +388,13 @@ class ConsumeQueue:
         return 0
 
     def filter_bits(self, offset: int) -> tuple[int, bytes] | None:
-        """When the entry's message was stored, in ms, and the bits of the filters that wanted it then; None where that
-        is not known.
-        """
+        """Store time (ms) and filter bits of an entry's message; None if it has no filter bits."""
         return None
 
     def last_within(self, spans: Sequence[tuple[int, int]]) -> tuple[int, PhysicalOffset] | None:
-        """The last entry whose record lies within one of these parts of the log, which ascend: its queue offset and the
-        record's place.
+        """Queue offset and physical offset of the last record within one of the `spans`, if any.
+
+        :param spans: start and end of parts of the log, ascending.
         """
         per_file = self._file_size // ENTRY_SIZE
         end = self.max_offset
@@ -392,7 +418,7 @@ class ConsumeQueue:
 
     @property
     def has_bytes_behind(self) -> bool:
-        """Whether something stands behind the last entry: after a clean stop the queue is damaged then."""
+        """Whether bytes other than zeros follow the last entry: damage, after a clean stop."""
         at = self.max_offset * ENTRY_SIZE
         return any(self._segments.read(at, at + ENTRY_SIZE))
 
@@ -402,10 +428,12 @@ class ConsumeQueue:
         return (offset // per_file + 1) * per_file
 
     def truncate(self, log_end: int) -> None:
-        """Drop the first entry of a record at or behind physical offset `log_end`, and every entry after it.
+        """Drop the entries from the first one on whose record is not before physical offset
+        `log_end`.
 
-        All entries of records before `log_end` must have been written. What a crash left of later ones may be
-        anything, in any file; of these one can be taken for an earlier one, but then none after it.
+        All entries of records before `log_end` must have been written. A crash may have left any
+        bytes of later entries, in any file. One of them may look like an earlier entry, but then
+        none after it does.
         """
         for start in reversed(self._segments.starts):
             kept = self._first_false(
@@ -423,16 +451,17 @@ class ConsumeQueue:
         self._erase_rest()
 
     def _erase_rest(self) -> None:
-        """Zero what stands behind the last entry in its file.
+        """Zero the bytes after the last entry in its file.
 
-        The next checkpoint syncs that file, also where only zeros stand there: whoever wrote them may have been killed
-        before it was synced. Until then a recovery cuts the queue at the same place or before it.
+        The next checkpoint syncs that file even if they were zeros already: the process that wrote
+        the zeros may have been killed before its sync. Until then a recovery truncates the queue at
+        the same offset or an earlier one.
         """
         self._segments.erase(self.max_offset * ENTRY_SIZE)
         self._durable = self._durable.cut((self.max_offset - 1) * ENTRY_SIZE)
 
     def _end_at(self, offset: int) -> None:
-        """Let the queue end before `offset`. Blanks that nothing follows any more go, too."""
+        """End the queue before `offset`; if only leading blanks are left, empty it."""
         segments = self._segments
         last = (
             next(self._entries(offset - 1, offset), None)
@@ -451,7 +480,8 @@ class ConsumeQueue:
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
 
     def first_at(self, log_at: int) -> int:
-        """The first queue offset whose record stands at or behind physical offset `log_at`; the end for none."""
+        """The first queue offset whose record is at or after offset `log_at` of the log, or the
+        end."""
         end = self.max_offset * ENTRY_SIZE
         for start in self._segments.starts:
             before = self._first_false(
@@ -463,10 +493,11 @@ class ConsumeQueue:
 
     @property
     def first_in_files(self) -> tuple[int, int] | None:
-        """The queue offset of the first entry in its files, and where in the log that record stands; None where there
-        was none before it.
+        """Queue offset and physical offset of the first entry in the files.
 
-        :raises UnreadableFile: that entry cannot be read.
+        None if the queue began there: its files begin at offset 0 or with blanks.
+
+        :raises UnreadableFile: the entry cannot be read.
         """
         offset = self._segments.start // ENTRY_SIZE
         first = (
@@ -479,26 +510,28 @@ class ConsumeQueue:
         )
 
     def correct_min_offset(self, log_start: int) -> None:
-        """Let the queue begin at its first entry that points at or behind `log_start`."""
+        """Set `min_offset` to the first entry whose record is at or after `log_start`."""
         self.min_offset = self.first_at(log_start)
 
     def trim(self, log_start: int) -> list[Deletion]:
-        """Forget what points before `log_start`; what deletes its files may be called off the loop.
+        """Forget the files whose entries all point before `log_start`; returns their deletions.
 
-        The file of the last entry stays: it says where the queue goes on. So do entries that are not on disk: after a
-        crash the files may be there again.
+        The file of the last entry stays, since it has the queue's next offset. Files with entries
+        that are not durable stay, too: after a crash the deleted files before them may exist again.
         """
         self.correct_min_offset(log_start)
         needless = min(self.min_offset, self.max_offset - 1) * ENTRY_SIZE
         return self._segments.forget_before(min(needless, self._durable.end))
 
     def offset_at_time(self, timestamp_ms: int, store_time: Callable[[int], int]) -> int:
-        """The entry whose record was stored at `timestamp_ms`, else the nearer neighbour, the earlier on a tie.
+        """The queue offset of the record stored at `timestamp_ms`, else of the nearer neighbour.
 
-        Apache's search, without its detour over the files' modification times. An entry without
-        a time says nothing of those before it: the next one that has a time is asked in its stead.
+        On a tie it is the earlier one. This is Apache's search without the use of files'
+        modification times. In place of an entry whose store time is not known, the next entry with
+        a known one is compared.
 
-        :param store_time: when the record of an entry was stored; below 0 where nobody knows.
+        :param store_time: store time (ms) of the record at a queue offset; below 0 if it is not
+            known.
         """
         low, high = self.min_offset, self.max_offset
         while low < high:
@@ -518,16 +551,20 @@ class ConsumeQueue:
     def _next_dated(
         self, offset: int, end: int, store_time: Callable[[int], int]
     ) -> tuple[int, int]:
-        """The first entry from `offset` on, before `end`, whose record has a store time, and that; -1 for none."""
+        """The first queue offset in a range whose store time is known, and that time.
+
+        :param end: exclusive.
+        :returns: `end` and -1 if there is none.
+        """
         while offset < end:
             stored_ms = store_time(offset)
             if stored_ms >= 0:
                 return offset, stored_ms
-            offset = self._behind_blanks(offset + 1, end)
+            offset = self._after_blanks(offset + 1, end)
         return end, -1
 
-    def _behind_blanks(self, offset: int, end: int) -> int:
-        """The first queue offset from `offset` on that has no blank; `end` where that comes first."""
+    def _after_blanks(self, offset: int, end: int) -> int:
+        """The first queue offset from `offset` on whose entry is no blank, `end` at most."""
         while offset < end:
             sizes = self.columns(offset, min(end - offset, _LOOKED_AT_ONCE))["size"]
             others = np.flatnonzero(sizes != BLANK_RECORD_SIZE)
@@ -538,7 +575,7 @@ class ConsumeQueue:
 
     @property
     def durable_before(self) -> int:
-        """The entries of all records before this physical offset are durable."""
+        """The physical offset before which all records' entries in this queue are durable."""
         if self.is_lost:
             return 0
         durable = self._durable.end // ENTRY_SIZE
@@ -549,7 +586,8 @@ class ConsumeQueue:
         return LONG_MAX if entry is None else entry[0]
 
     def sync_work(self) -> Callable[[], None] | None:
-        """What makes all entries of now durable, may be called off the loop; None where they are."""
+        """A function that makes the present entries durable, also off the loop; None if they
+        are."""
         end = self.max_offset * ENTRY_SIZE
         return self._segments.sync_work(self._durable, end) if end > self._durable.end else None
 
@@ -559,23 +597,23 @@ class ConsumeQueue:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all its files are there, with their sizes."""
+        """Whether all files of the queue exist and have their size."""
         return self._segments.is_whole
 
     @property
     def has_whole_file(self) -> bool:
-        """Whether any of its files has the size that it is made with."""
+        """Whether any of the queue's files has the configured size."""
         return self._segments.has_whole_file
 
     def lose(self) -> None:
-        """Files of it have been cut or deleted: give and take nothing until `adopt`."""
+        """Return and accept no entries until `adopt`, since files were truncated or deleted."""
         self.is_lost = True
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
 
     def delete_lost(self) -> None:
-        """Delete what is left of its files; the offsets stay.
+        """Delete the files that are left of a lost queue; its offsets stay.
 
-        :raises OSError: one could not be deleted; to be called again.
+        :raises OSError: a file could not be deleted; to be called again.
         """
         kept = self.min_offset, self.max_offset, self.log_end
         try:
@@ -585,15 +623,16 @@ class ConsumeQueue:
         self._segments = self._segments.lost()
 
     def adopt(self, fresh: ConsumeQueue) -> None:
-        """Be, from now on, what another queue of this name is that has all the entries; nobody uses that one then."""
+        """Take over files and offsets of a rebuilt queue of this name, which is not used after
+        that."""
         for name in self._STATE:
             setattr(self, name, getattr(fresh, name))
         self.is_lost = False
 
     def blank_to(self, offset: int, log_at: int) -> None:
-        """Go on at queue offset `offset`, by blanks, where no more than a file of them is missing.
+        """Write blanks up to queue offset `offset`, unless more than a file of entries is missing.
 
-        :param log_at: what they name where no entry is in front of them; not 0.
+        :param log_at: the physical offset in the blanks if no entry precedes them; not 0.
         :raises OSError: there is no room for them.
         """
         while self.max_offset < offset and self.can_go_on_at(offset - 1):
@@ -603,10 +642,11 @@ class ConsumeQueue:
             self.skip_to(end)
 
     def delete(self) -> None:
-        """Delete every entry, as nobody needs them any more; the next one may have any offset.
+        """Delete all entries, which are not needed any more; the next one may have any offset.
 
-        The first file goes first, so that a deletion that fails, or ends with the process, leaves the end of the queue.
-        There it goes on, and so do its copies: no message gets an offset that another one has on a slave.
+        The first file is deleted first. If a deletion fails or the process is killed, the end of
+        the queue is left and the queue continues there, as on the slaves: no message gets an offset
+        that another message has on a slave.
 
         :raises OSError: a file could not be deleted; the queue begins with it.
         """
@@ -622,12 +662,12 @@ class ConsumeQueue:
                 self._end_with_files()
 
     def drop_all(self) -> None:
-        """Delete every entry, for they are wrong; the next one may have any offset.
+        """Delete all entries, which are wrong; the next one may have any offset.
 
-        The last file goes first: a recovery that ends with the process leaves a queue of which the next one sees that
-        entries are missing.
+        The last file is deleted first. If the process is killed during a recovery, the next
+        recovery sees that entries at the end are missing.
 
-        :raises OSError: a file could not be deleted; the queue ends with what is left.
+        :raises OSError: a file could not be deleted; the queue ends with the files that are left.
         """
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
         try:
@@ -636,6 +676,7 @@ class ConsumeQueue:
             self._end_with_files()
 
     def _end_with_files(self) -> None:
+        """Set the offsets to those of the files that are left."""
         segments = self._segments
         left = segments.capacity_end // ENTRY_SIZE if segments.starts else 0
         if left:

@@ -1,8 +1,9 @@
-"""Consume queue entries with a note: tag code, store time, filter bits (`enableConsumeQueueExt`).
+"""Consume queues with extension units: tag code, store time, filter bits (`enableConsumeQueueExt`).
+
+An entry of such a queue has the address of its unit in place of its tag code. The units are in
+files beside the queue's own.
 
 See docs/storage/consume-queue.md#extension-units.
-
-An entry of such a queue has, in place of its tag code, the address of its note in files beside the queue's own.
 """
 
 from __future__ import annotations
@@ -32,21 +33,26 @@ from roquet.storage.queues.consume_queue import (
 
 ADDRESS_OF_FIRST: Final = -(1 << 63)
 ADDRESS_MAX: Final = -0x80000001
-"""An entry's last field up to this is an address; no tag code is so low."""
-_NOTE: Final = Struct(">hqqh")
+"""The last field of an entry is an address if it is not above this; no tag code is so low."""
+_UNIT: Final = Struct(">hqqh")
+"""Size of the unit, tag code, store time, size of the filter bits, which follow."""
 NOTE_SIZE_MAX: Final = 0x7FFF
 _END_OF_FILE: Final = Struct(">h")
 _END_MARK: Final = -1
 _ROOM_FOR_MARK: Final = 4
 _RESERVED_AT_ONCE: Final = 64 * 1024
+"""Bytes reserved on the drive at a time, so that few appends need a system call."""
 
 BitsOf = Callable[[str, int, int], bytes]
-"""Topic, physical offset and size of a record -> the bits of the filters that want it; none: nobody worked them out."""
+"""Topic, physical offset and size of a record -> its filter bits; empty if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtUnit:
-    """`bits` are the filters that the message passed, as a Bloom filter's bits; empty where nobody worked them out."""
+    """What the store keeps of a message beside its queue entry.
+
+    `bits` is a Bloom filter of the filters that the message passed; empty if it was not computed.
+    """
 
     tag_code: int
     store_ms: int
@@ -54,21 +60,21 @@ class ExtUnit:
 
 
 def read_note(data: bytes | memoryview) -> ExtUnit | None:
-    """The note that `data` begins with, None where there is none."""
-    if len(data) < _NOTE.size:
+    """The unit at the start of `data`, None if there is none."""
+    if len(data) < _UNIT.size:
         return None
-    size, tag_code, store_ms, bits_size = _NOTE.unpack_from(data)
-    if bits_size < 0 or size != _NOTE.size + bits_size or size > len(data):
+    size, tag_code, store_ms, bits_size = _UNIT.unpack_from(data)
+    if bits_size < 0 or size != _UNIT.size + bits_size or size > len(data):
         return None
-    return ExtUnit(tag_code, store_ms, bytes(data[_NOTE.size : size]))
+    return ExtUnit(tag_code, store_ms, bytes(data[_UNIT.size : size]))
 
 
 class ExtFile:
-    """The notes of one queue, in files of one size.
+    """The extension units of one queue, in files of equal size.
 
-    Keeps: a note never crosses a file; -1 stands where the next one did not fit any more.
+    Invariant: a unit never crosses a file. An end mark (-1) follows the last unit of a file.
 
-    :param bits_size: bytes of filter bits that a note may have.
+    :param bits_size: bytes of filter bits that a unit may have.
     """
 
     def __init__(self, disk: Disk, folder: Path, file_size: int, bits_size: int = 0) -> None:
@@ -76,19 +82,22 @@ class ExtFile:
             disk, LogFolders(disk, [folder]), file_size, "mappedFileSizeConsumeQueueExt"
         )
         self._file_size = file_size
-        self._size_max = _NOTE.size + bits_size
+        self._size_max = _UNIT.size + bits_size
         self._end = 0
         self._room_to = 0
         self._durable = Durable(0)
 
     def load(self) -> None:
-        """:raises StoreError: a file that does not belong here."""
+        """Open the files.
+
+        :raises StoreError: a file does not belong here.
+        """
         self._segments.load()
         self._end = self._segments.start
         self._durable = Durable(self._end)
 
     def make_room(self, count: int) -> None:
-        """See to it that `count` notes find room.
+        """Make room for `count` units.
 
         :raises OSError: the drive is full; nothing changed.
         """
@@ -100,16 +109,14 @@ class ExtFile:
             return
         while end > self._segments.capacity_end:
             self._segments.grow()
-        start, room_to = (
-            max(self._end, self._room_to),
-            min(end + _RESERVED_AT_ONCE, self._segments.capacity_end),
-        )
+        start = max(self._end, self._room_to)
+        room_to = min(end + _RESERVED_AT_ONCE, self._segments.capacity_end)
         for file, first, last in self._segments.pieces(start, room_to):
             file.reserve(first, last)
         self._room_to = room_to
 
     def _end_after(self, count: int) -> int:
-        """Where the mark behind `count` more notes would end, had all of them bits; with fewer it is not later."""
+        """The highest end of the mark after `count` more units: if all of them have filter bits."""
         size = self._size_max
         file_end = self._end - self._end % self._file_size + self._file_size
         fitting = max(0, file_end - self._end - _ROOM_FOR_MARK) // size
@@ -118,28 +125,28 @@ class ExtFile:
         files, more = divmod(count - fitting - 1, (self._file_size - _ROOM_FOR_MARK) // size)
         return file_end + files * self._file_size + (more + 1) * size + _ROOM_FOR_MARK
 
-    def put(self, note: ExtUnit) -> int:
-        """The address of a new note; there must be room for it."""
-        size = _NOTE.size + len(note.bits)
+    def put(self, unit: ExtUnit) -> int:
+        """Write a unit, for which there must be room; returns its address."""
+        size = _UNIT.size + len(unit.bits)
         index = self._end % self._file_size
         if index + size + _ROOM_FOR_MARK > self._file_size:
             _END_OF_FILE.pack_into(self._buffer(self._end), index, _END_MARK)
             self._end += self._file_size - index
             index = 0
         buffer = self._buffer(self._end)
-        _NOTE.pack_into(buffer, index, size, note.tag_code, note.store_ms, len(note.bits))
-        buffer[index + _NOTE.size : index + size] = note.bits
+        _UNIT.pack_into(buffer, index, size, unit.tag_code, unit.store_ms, len(unit.bits))
+        buffer[index + _UNIT.size : index + size] = unit.bits
         address = self._end + ADDRESS_OF_FIRST
         self._end += size
         return address
 
     def _buffer(self, at: int) -> mmap.mmap | bytearray:
         file = self._segments.file_at(at)
-        assert file is not None, f"no room was made for a note at {at}"
+        assert file is not None, f"no room was made for an extension unit at {at}"
         return file.buffer
 
     def get(self, address: int) -> ExtUnit | None:
-        """The note at an address, None where there is none (any more)."""
+        """The unit at an address, None if there is none (any more)."""
         at = address - ADDRESS_OF_FIRST
         data = self._segments.read(at, at + self._size_max)
         if len(data) >= 2 and len(data) < (size := _END_OF_FILE.unpack_from(data)[0]):
@@ -147,39 +154,42 @@ class ExtFile:
         return read_note(data)
 
     def end_behind(self, address: int) -> None:
-        """Let the note at `address` be the last one. A damaged entry may name any place: then all notes stay."""
+        """Drop the units after the one at `address`.
+
+        A damaged entry may have any address: if it is in no file, all units stay.
+        """
         at = address - ADDRESS_OF_FIRST
         if not self._segments.start <= at < self._segments.capacity_end:
             self.begin_a_file()
             return
-        note = self.get(address)
-        end = at + _NOTE.size + len(note.bits) if note is not None else at
+        unit = self.get(address)
+        end = at + _UNIT.size + len(unit.bits) if unit is not None else at
         self._segments.drop_after(end)
         self._end = end
         self._durable, self._room_to = self._durable.cut(end), 0
 
     def begin_a_file(self) -> None:
-        """Leave all notes as they are; the next one goes into a new file."""
+        """Keep all units; write the next one to a new file."""
         self._end = self._segments.capacity_end
         self._room_to = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether all files are there, with their sizes."""
+        """Whether all files exist and have their size."""
         return self._segments.is_whole
 
     def sync_work(self) -> Callable[[], None]:
-        """What makes all notes of now durable; may be called off the loop."""
+        """A function that makes the present units durable; it may run off the loop."""
         return self._segments.sync_work(self._durable, self._end)
 
     def forget_before(self, address: int) -> list[Deletion]:
-        """Forget the files before the note at `address`; what deletes them may be called off the loop."""
+        """Forget the files before the one with the unit at `address`; returns their deletions."""
         return self._segments.forget_before(address - ADDRESS_OF_FIRST)
 
     def drop_all(self) -> None:
-        """Delete them all.
+        """Delete all units.
 
-        :raises OSError: a file could not be deleted; the next note goes behind what is left.
+        :raises OSError: a file could not be deleted; the next unit is written after the files left.
         """
         try:
             self._segments.drop_all()
@@ -192,15 +202,16 @@ class ExtFile:
 
 
 class ExtendedQueue(ConsumeQueue):
-    """A consume queue whose entries have notes. One that was written without them goes on with them.
+    """A consume queue whose entries have extension units, but for those written without the
+    setting.
 
-    Keeps: the last note is that of the last entry.
+    Invariant: the last unit is that of the last entry.
 
-    :param bits_of: the filter bits of a record that stands in the log already.
+    :param bits_of: computes the filter bits of a record of the log; None: units have no bits.
     """
 
-    __slots__ = ("_bits_of", "_notes")
-    _STATE = (*ConsumeQueue._STATE, "_notes")
+    __slots__ = ("_bits_of", "_units")
+    _STATE = (*ConsumeQueue._STATE, "_units")
 
     def __init__(
         self,
@@ -209,31 +220,30 @@ class ExtendedQueue(ConsumeQueue):
         file_size: int,
         topic: str,
         queue_id: int,
-        notes: ExtFile,
+        units: ExtFile,
         bits_of: BitsOf | None = None,
     ) -> None:
         super().__init__(disk, folder, file_size, topic, queue_id)
-        self._notes = notes
+        self._units = units
         self._bits_of = bits_of
 
     def load(self) -> None:
-        self._notes.load()
+        self._units.load()
         super().load()
 
     def make_room(self, count: int, first: int | None = None) -> int:
         blanks = first - self.max_offset if first is not None and self._segments.starts else 0
-        self._notes.make_room(blanks + count)
+        self._units.make_room(blanks + count)
         super().make_room(count, first)
-        return (
-            self.max_offset if first is None else first
-        ) + count  # there are notes for no more of them
+        # room was made for the units of these entries only
+        return (self.max_offset if first is None else first) + count
 
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
         bits = b""
         if self._bits_of is not None and size != BLANK_RECORD_SIZE:
             bits = self._bits_of(self.topic, physical, size)
         super().put(
-            offset, physical, size, self._notes.put(ExtUnit(tag_code, store_ms, bits)), store_ms
+            offset, physical, size, self._units.put(ExtUnit(tag_code, store_ms, bits)), store_ms
         )
 
     def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
@@ -245,61 +255,62 @@ class ExtendedQueue(ConsumeQueue):
 
     def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
         for physical, size, code in super().entries(offset, count_max):
-            note = self._notes.get(code) if code <= ADDRESS_MAX else None
-            yield physical, size, code if note is None else note.tag_code
+            unit = self._units.get(code) if code <= ADDRESS_MAX else None
+            yield physical, size, code if unit is None else unit.tag_code
 
     def columns(self, offset: int, count_max: int) -> npt.NDArray[np.void]:
         return np.array(list(self.entries(offset, count_max)), ENTRIES)
 
     def note(self, offset: int) -> ExtUnit | None:
-        """The note of one entry, None where it has none."""
+        """The extension unit of one entry, None if it has none."""
         last = next(self._entries(offset, offset + 1), None)
-        return self._notes.get(last[2]) if last is not None and last[2] <= ADDRESS_MAX else None
+        return self._units.get(last[2]) if last is not None and last[2] <= ADDRESS_MAX else None
 
     def filter_bits(self, offset: int) -> tuple[int, bytes] | None:
-        note = self.note(offset)
-        return (note.store_ms, note.bits) if note is not None and note.bits else None
+        unit = self.note(offset)
+        return (unit.store_ms, unit.bits) if unit is not None and unit.bits else None
 
     def _end_at(self, offset: int) -> None:
         super()._end_at(offset)
         last = next(self._entries(offset - 1, offset), None) if self.max_offset else None
         if last is not None and last[2] <= ADDRESS_MAX:
-            self._notes.end_behind(last[2])
+            self._units.end_behind(last[2])
         elif last is not None:
-            self._notes.begin_a_file()
+            self._units.begin_a_file()
 
     def trim(self, log_start: int) -> list[Deletion]:
         deletions = super().trim(log_start)
         first = next(self._entries(self.min_offset, self.min_offset + 1), None)
         return deletions + (
-            self._notes.forget_before(first[2])
+            self._units.forget_before(first[2])
             if first is not None and first[2] <= ADDRESS_MAX
             else []
         )
 
     @property
     def is_whole(self) -> bool:
-        return super().is_whole and self._notes.is_whole
+        return super().is_whole and self._units.is_whole
 
     def sync_work(self) -> Callable[[], None] | None:
-        entries, notes = super().sync_work(), self._notes.sync_work()
-        if entries is None:
+        sync_entries = super().sync_work()
+        sync_units = self._units.sync_work()
+        if sync_entries is None:
             return None
 
         def work() -> None:
-            notes()
-            entries()
+            sync_units()  # first: a durable entry must not name a unit that a crash may take
+            sync_entries()
 
         return work
 
     def delete(self) -> None:
         super().delete()
-        self._notes.drop_all()
+        self._units.drop_all()
 
     def drop_all(self) -> None:
         super().drop_all()
-        self._notes.drop_all()
+        self._units.drop_all()
 
     def close(self) -> None:
         super().close()
-        self._notes.close()
+        self._units.close()

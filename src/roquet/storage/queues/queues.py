@@ -1,4 +1,4 @@
-"""Every consume queue of a store, found by topic and queue id."""
+"""All consume queues of a store, by topic and queue id."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ QueueName: TypeAlias = tuple[str, int]
 
 
 def _is_queue_id(name: str) -> bool:
-    """Whether a folder has the name that this broker gives to a queue's."""
+    """Whether a folder's name is a queue id as this broker writes it."""
     return is_number(name) and str(int(name[:11])) == name and int(name) < _QUEUE_ID_END
 
 
 class Queues:
-    """The queues below a store's root: a folder per topic and in it one per queue id.
+    """The consume queues of a store: a folder per topic, and in it one per queue id.
 
     See docs/storage/files.md#names-and-sizes-are-exact.
 
-    :param notes_file_size: of the files with notes on entries; None: there are none.
-    :param bits_of: what works out the filter bits in them, `bits_size` bytes each or none; None: they have no bits.
+    :param notes_file_size: of the files with extension units; None: entries have no units.
+    :param bits_of: computes the filter bits of a record, `bits_size` bytes or none; None: no unit
+        has bits.
     """
 
     def __init__(
@@ -47,21 +48,22 @@ class Queues:
     ) -> None:
         self._disk = disk
         self._folder = root / "consumequeue"
-        self._notes_folder = root / "consumequeue_ext"
+        self._ext_folder = root / "consumequeue_ext"
         self._file_size = file_size
-        self._notes_file_size = notes_file_size
+        self._ext_file_size = notes_file_size
         self._bits_of = bits_of
         self._bits_size = bits_size
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.appended_to_deleted = Appended()
-        """What was appended to topics before they were deleted: the totals of a broker must not fall."""
+        """Records appended to topics that were deleted later. The broker's totals include them, so
+        that they do not decrease."""
 
     def load(self) -> list[ConsumeQueue]:
-        """Open every queue that has a folder; folders that can be no queue's are left alone.
+        """Open every queue that has a folder; folders with other names are ignored.
 
-        Gives those of which files were cut, or are missing, or cannot be read: they are to be made anew.
-
-        :raises StoreError: a file that does not belong there.
+        :returns: queues with files that were truncated, are missing or cannot be read. The caller
+            rebuilds them.
+        :raises StoreError: a file does not belong there.
         """
         others: list[Path] = []
         damaged: dict[ConsumeQueue, Exception] = {}
@@ -77,28 +79,30 @@ class Queues:
                     others.append(self._folder / topic / queue_id)
         if others:
             log.warning(
-                "folders left alone: no queue is named so count=%d first=%r",
+                "folders are ignored, their names are not those of queues: count=%d first=%r",
                 len(others),
                 str(others[0]),
             )
-        for why in damaged.values():
-            if isinstance(why, DamagedFiles) and not any(queue.has_whole_file for queue in self):
-                raise StoreError(
-                    f"{why}; {why.advice}"
-                )  # another size is configured than the files were made with
-            log.warning("consume queue is damaged, it is made anew from the log: %s", why)
+        for queue, reason in damaged.items():
+            if isinstance(reason, DamagedFiles) and not any(each.has_whole_file for each in self):
+                # no file has the configured size: the setting was changed after they were made
+                raise StoreError(f"{reason}; {reason.advice}")
+            log.warning(
+                "consume queue is damaged, it will be rebuilt from the log: topic=%s queue=%d "
+                "reason=%s", queue.topic, queue.queue_id, reason,
+            )  # fmt: skip
         return list(damaged)
 
     def forget_cached(self) -> None:
-        """Read all files anew; before `load`."""
-        for root in (self._folder, self._notes_folder):
+        """Drop the cached pages of all files; to be called before `load`."""
+        for root in (self._folder, self._ext_folder):
             for topic in self._disk.folders(root):
                 for queue_id in self._disk.folders(root / topic):
                     for name, _ in self._disk.names(root / topic / queue_id):
                         self._disk.forget_cached(root / topic / queue_id / name)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made (without a file) where there was none."""
+        """The queue; a new one has no files yet."""
         by_id = self._by_topic.get(topic)
         if by_id is None:
             by_id = self._by_topic[topic] = {}
@@ -110,26 +114,28 @@ class Queues:
         return queue
 
     def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue that a record names, made where there was none; None: there cannot be such a queue."""
+        """The queue that a record names; None if its topic or queue id is invalid."""
         known = self.known(topic, queue_id)
         if known is None and is_legal_name(topic) and queue_id >= 0:
             return self.queue(topic, queue_id)
         return known
 
     def fresh(self, queue: ConsumeQueue) -> ConsumeQueue:
-        """A queue of the same name, without entries and files, that is not one of these."""
+        """A new, empty queue with the name of `queue`, which is not one of these queues."""
         return self._make(queue.topic, queue.queue_id)
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        place, disk = Path(topic, str(queue_id)), self._disk
-        folder, size = self._folder / place, self._file_size
-        if self._notes_file_size is None:
+        disk = self._disk
+        size = self._file_size
+        subfolder = Path(topic, str(queue_id))
+        folder = self._folder / subfolder
+        if self._ext_file_size is None:
             return ConsumeQueue(disk, folder, size, topic, queue_id)
-        notes = ExtFile(disk, self._notes_folder / place, self._notes_file_size, self._bits_size)
-        return ExtendedQueue(disk, folder, size, topic, queue_id, notes, self._bits_of)
+        units = ExtFile(disk, self._ext_folder / subfolder, self._ext_file_size, self._bits_size)
+        return ExtendedQueue(disk, folder, size, topic, queue_id, units, self._bits_of)
 
     def known(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, None where nobody ever asked for it by `queue`."""
+        """The queue, None if it has no folder and `queue` was never called for it."""
         by_id = self._by_topic.get(topic)
         return by_id.get(queue_id) if by_id is not None else None
 
@@ -138,13 +144,16 @@ class Queues:
             yield from by_id.values()
 
     def present(self) -> Iterator[ConsumeQueue]:
-        """Those that are there now, for somebody who goes through them bit by bit while queues come and go."""
+        """The present queues; they may be added and deleted while a caller iterates in steps."""
         for by_id in list(self._by_topic.values()):
             yield from list(by_id.values())
 
     def appended(self) -> Iterator[tuple[str, Appended]]:
-        """What was appended to each topic, for somebody who goes through them bit by bit; the topic of delayed messages
-        comes once for each level."""
+        """Counts of appended records by topic; the schedule topic is listed once for each delay
+        level.
+
+        Callers may iterate in steps while queues are added and deleted.
+        """
         for topic, by_id in list(self._by_topic.items()):
             for queue in (
                 list(by_id.values()) if topic == SCHEDULE_TOPIC else list(by_id.values())[:1]
@@ -156,42 +165,42 @@ class Queues:
 
     @property
     def used(self) -> int:
-        """How many queues have entries, or had some."""
+        """How many queues have or had entries."""
         return sum(map(self.used_by, self._by_topic))
 
     @property
     def entry_count(self) -> int:
-        """The ends of all queues, added up: entries that they have or had."""
+        """The sum of all queues' maximum offsets: how many entries they have or had."""
         return sum(queue.max_offset for queue in self)
 
     @property
     def log_end(self) -> int:
-        """Where in the log the last record ends that a queue points to."""
+        """The end in the log of the last record that a queue points to."""
         return max((queue.log_end for queue in self), default=0)
 
     @property
     def topics(self) -> list[str]:
-        """Every topic that has a queue here."""
+        """All topics that have a queue in the store."""
         return list(self._by_topic)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """A topic's queues."""
+        """The queues of a topic."""
         return list(self._by_topic.get(topic, {}).values())
 
     def used_by(self, topic: str) -> int:
-        """How many of a topic's queues have entries, or had some."""
+        """How many of a topic's queues have or had entries."""
         return sum(queue.max_offset > 0 for queue in self._by_topic.get(topic, {}).values())
 
     def drop_topic(self, topic: str) -> None:
         """Delete a topic's queues.
 
-        :raises OSError: something could not be deleted; to be called again.
+        :raises OSError: a file or folder could not be deleted; to be called again.
         """
         for queue in self._by_topic.get(topic, {}).values():
             queue.delete()
-            for folder in (self._folder, self._notes_folder):
+            for folder in (self._folder, self._ext_folder):
                 self._disk.delete_folder(folder / topic / str(queue.queue_id))
-        for folder in (self._folder, self._notes_folder):
+        for folder in (self._folder, self._ext_folder):
             self._disk.delete_folder(folder / topic)
         any_queue = next(iter(self._by_topic.pop(topic, {}).values()), None)
         if any_queue is not None:  # all queues of a topic share one count
