@@ -1,4 +1,4 @@
-"""Every exception of the project on one page, each with what its reader can do about it."""
+"""All exceptions that roquet raises on purpose, with what to do about each."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import errno
 from typing import Final
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-"""What an `OSError` has as its `errno` where something does not fit: this says nothing of the files that are there."""
+"""The `errno` of an `OSError` if the drive is full. Files that exist are not damaged by it."""
 
 
 class RoquetError(Exception):
-    """The root of all errors raised on purpose by roquet."""
+    """The base class of all errors that roquet raises on purpose."""
 
 
 class PeerError(RoquetError):
-    """The other side broke the protocol; its connection is closed, nothing else is touched."""
+    """The peer broke the protocol. Only its connection is closed."""
 
 
 class Refused(RoquetError):  # noqa: N818 - a refusal is an answer, not a failure of the program
-    """A handler says no: the caller gets `code` and `remark` as the response.
+    """A handler refuses a request: `code` and `remark` are sent as the response.
 
     `code` is a `ResponseCode` (docs/protocol/request-codes.md#response-codes).
     """
@@ -30,7 +30,10 @@ class Refused(RoquetError):  # noqa: N818 - a refusal is an answer, not a failur
 
 
 class ResponseError(RoquetError):
-    """A peer answered a call with an error code: `code`, `remark` and `address` say which, why and who."""
+    """A peer answered a request with an error code.
+
+    `code` is the `ResponseCode`, `remark` the peer's reason, `address` the peer.
+    """
 
     def __init__(self, code: int, remark: str, address: str) -> None:
         super().__init__(f"{address} answered code {code}: {remark}")
@@ -40,7 +43,10 @@ class ResponseError(RoquetError):
 
 
 class AccessDenied(ResponseError):  # noqa: N818
-    """A broker's access control said no: credentials are wrong or missing, or lack a permission; says what to do."""
+    """A broker's access control refused a request; the message says what to do.
+
+    The credentials are missing or wrong, or the account lacks a permission.
+    """
 
     def __init__(self, code: int, remark: str, address: str, advice: str) -> None:
         super().__init__(code, remark, address)
@@ -48,24 +54,26 @@ class AccessDenied(ResponseError):  # noqa: N818
 
 
 class ConnectionClosed(RoquetError):  # noqa: N818
-    """The connection ended before the answer came; the request may or may not have been carried out."""
+    """The connection ended before the response came. The request may have been carried out."""
 
 
 class TlsError(ConnectionClosed):
-    """No TLS connection came about: nothing was sent. The message says why, and what to do."""
+    """The TLS handshake failed, nothing was sent. The message says why, and what to do."""
 
 
 class CallTimeout(RoquetError):  # noqa: N818
-    """No answer in time; the request may or may not have been carried out."""
+    """No response came in time. The request may have been carried out."""
 
 
 class RouteNotFound(RoquetError):  # noqa: N818
-    """No name server knows a broker for this topic: create it, or check the name server's address."""
+    """No name server knows a route of the topic: create it, or check the name server's address."""
 
 
 class CorruptRecord(RoquetError):  # noqa: N818
-    """The bytes at physical offset `at` are no record; recovery and dispatch look for the next valid one, a reader
-    stops there."""
+    """The bytes at physical offset `at` are no valid record.
+
+    Recovery and dispatch look for the next valid record, a reader stops there.
+    """
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(f"no valid record at physical offset {at}: {reason}")
@@ -78,12 +86,13 @@ class StoreError(RoquetError):
 
 
 class UnreadableFile(OSError):  # noqa: N818
-    """A file of the store cannot be read, or has lost bytes; who noticed it first has told of it, once per file."""
+    """A file of the store cannot be read, or is shorter than it was. It was logged already."""
 
 
 class DamagedFiles(StoreError):  # noqa: N818
-    """Files of one range are missing, or have not the size that they were made with. `advice` is for those who cannot
-    make them anew.
+    """Segments are missing or do not have their size.
+
+    `advice` says what to do if they cannot be rebuilt.
     """
 
     def __init__(self, damage: str, advice: str) -> None:
@@ -92,23 +101,23 @@ class DamagedFiles(StoreError):  # noqa: N818
 
 
 class DriveFailed(StoreError):  # noqa: N818
-    """A sync of the store has failed: what was written since the last one may be nowhere. The process has to end."""
+    """A sync of the store failed: writes since the last one may be lost. The process must end."""
 
 
 class NotWritten(StoreError):  # noqa: N818
-    """A broker has stopped without writing everything; its next start recovers as after a crash."""
+    """A broker stopped without writing everything; its next start recovers as after a crash."""
 
 
 class CannotListen(RoquetError):  # noqa: N818
-    """A server cannot listen on one of its ports; the message says on which, what it is for, and what to do."""
+    """A server cannot listen on a port; the message names the port and its role, and what to do."""
 
 
 class ConfigError(RoquetError):
-    """A configuration value cannot be used; the message names the key, the value and what is allowed."""
+    """A setting cannot be used; the message names it, its value and what is allowed."""
 
 
 class FilterError(RoquetError):
-    """A filter expression cannot be used; `position` says where (characters, from 1), the message also why."""
+    """A filter expression is invalid. `position` is where, in characters from 1."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"filter expression, position {position}: {reason}")
@@ -117,14 +126,15 @@ class FilterError(RoquetError):
 
 
 class MessageError(RoquetError):
-    """A message cannot be sent as it is (topic, properties or body), or a received body cannot be had as it was sent;
-    the message says which rule it breaks.
+    """A message breaks a rule, which the error names.
+
+    It cannot be sent as it is (topic, properties or body), or a received body cannot be decoded.
     """
 
 
 class DamagedBody(MessageError):  # noqa: N818
-    """A received body is not the one that was stored; `roquet store check` finds it in the broker's files."""
+    """A received body is damaged; `roquet store check` finds its record in the broker's files."""
 
 
 LASTING = (AccessDenied, TlsError)
-"""What one more try would only meet again."""
+"""Errors that a retry would meet again."""

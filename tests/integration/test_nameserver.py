@@ -258,8 +258,8 @@ async def test_two_addresses_that_fight_over_one_id_are_logged(
     await peer.register(brokerAddr="10.0.0.9:10911")
 
     assert (
-        "master is replaced while it lives, stop one of the two: name=a id=0 before=10.0.0.1:10911 now=10.0.0.9:10911"
-        in caplog.text
+        "master is replaced while it lives, stop one of the two: "
+        "cluster=c name=a id=0 address=10.0.0.9:10911 before=10.0.0.1:10911" in caplog.text
     )
 
 

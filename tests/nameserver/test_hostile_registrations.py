@@ -124,4 +124,4 @@ def test_who_registers_in_a_loop_does_not_fill_the_log(
             b"orderMessageEnable=%s\nodd=1" % (b"true", b"false")[number % 2],
         )
     assert len(caplog.messages) <= 2 * 10 + 2
-    assert "settings changed from afar: peer=10.0.0.9" in caplog.text
+    assert "settings changed by a client: peer=10.0.0.9" in caplog.text

@@ -1,4 +1,4 @@
-"""What every package may use: settings, files replaced atomically, units, work in steps, rate-limited logs.
+"""Helpers for all packages: settings, atomic files, units, work in steps, rate-limited logs.
 
 May import: nothing.
 """

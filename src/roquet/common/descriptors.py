@@ -1,7 +1,8 @@
-"""How many file descriptors the process has left, and who may still take one.
+"""Reserves the last file descriptors of the process.
 
-A broker that cannot open its next log file takes no message, and one that accepts no connection serves nobody. What
-clients can make it open by the thousand, connections and files of new queues, has to leave the last ones to others.
+A broker that cannot open its next log file accepts no messages; one that cannot accept connections
+serves no client. Clients can make it open thousands of connections and files of new queues, so
+these must leave the last descriptors to other uses.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import os
 from typing import Final
 
 FOR_NEW_QUEUES: Final = 14
-"""Sixteenths of all descriptors beyond which no queue gets its first file. A file takes two, the mapping keeps one."""
+"""Sixteenths of all descriptors in use from which on no new queue gets a file.
+
+Opening a file takes two descriptors, its mapping keeps one.
+"""
 FOR_CONNECTIONS: Final = 15
-"""Sixteenths of all beyond which no connection is accepted; the rest is for files of log, index and state."""
+"""Sixteenths in use from which on no connection is accepted; files need the rest."""
 
 
 def limit() -> int:
-    """How many the system allows the process; 0: there is no limit."""
+    """The process's limit of file descriptors; 0: there is none."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -26,7 +30,10 @@ def limit() -> int:
 
 
 def are_left(sixteenths: int, limit: int) -> bool:
-    """Whether fewer than so many sixteenths of `limit` are in use: the system gives the lowest number that is free."""
+    """Whether fewer than `sixteenths` / 16 of `limit` are in use.
+
+    A new descriptor gets the lowest free number, so its number shows how many are in use.
+    """
     if not limit:
         return True
     try:

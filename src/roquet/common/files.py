@@ -1,4 +1,4 @@
-"""Whole files that a crash leaves as they were or as they are to be, and the names of files made durable."""
+"""Files that are replaced atomically and durably, backups, and durable file names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 _WRITING: Final = tuple(Lock() for _ in range(16))
-"""By path: two threads that replace the same file would write into one unfinished file."""
+"""By the path's hash: two threads that replace one file would write into the same .tmp file."""
 
 
 def backup_of(path: Path) -> Path:
@@ -29,10 +29,12 @@ def _unfinished(path: Path) -> Path:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Make `path` hold `data`, durably and at once: after a crash it is the old file or the new. Folders are made.
+    """Replace the content of `path`, atomically and durably.
 
-    :raises OSError: it could not be written; the old file is whole. (Only where the sync of the folder failed, the file
-        is the new one already, and a crash may bring back the old one.)
+    After a crash the file has the old content or the new. Missing folders are made.
+
+    :raises OSError: the file could not be written, and has the old content. If only the sync of its
+        folder failed, it has the new content, and a crash may bring back the old.
     """
     make_folders(path.parent)
     fresh = _unfinished(path)
@@ -44,16 +46,15 @@ def replace(path: Path, data: bytes) -> None:
                 os.fsync(file.fileno())
             fresh.replace(path)
         except OSError:
-            with suppress(
-                OSError
-            ):  # what keeps it from being written may keep it from being deleted
+            # the drive that does not let it be written may not let it be deleted
+            with suppress(OSError):
                 fresh.unlink()
             raise
         sync(path.parent)
 
 
 def replace_with_backup(path: Path, data: bytes) -> None:
-    """As `replace`; what the file held before is its backup then."""
+    """As `replace`, and keep the old content as `backup_of(path)`."""
     old = path.read_bytes() if path.exists() else b""
     if old == data:
         return
@@ -65,11 +66,14 @@ def replace_with_backup(path: Path, data: bytes) -> None:
 def read_with_backup(
     path: Path, parse: Callable[[bytes], T]
 ) -> tuple[T | None, list[tuple[Path, Exception]]]:
-    """What a file holds or, where that cannot be read, its backup, which takes the file's place: else the next write
-    would make a backup of what is broken. That is kept as `damaged_of(path)`.
+    """Read a file, or its backup if the file cannot be read.
 
-    :param parse: raises ValueError or KeyError for bytes that it cannot read.
-    :return: None where neither can be read or is there; and which of the two could not be read, and why.
+    The backup then replaces the file, which is kept as `damaged_of(path)`. Otherwise the next write
+    would replace the good backup by the damaged file.
+
+    :param parse: decodes the bytes; raises ValueError or KeyError if it cannot.
+    :returns: the decoded content (None if neither can be read or exists), and which of the two
+        files could not be read, with the error.
     """
     remove_unfinished(path)
     problems: list[tuple[Path, Exception]] = []
@@ -81,7 +85,7 @@ def read_with_backup(
             problems.append((candidate, error))
             continue
         if candidate != path:
-            with suppress(OSError):  # what it holds is known all the same
+            with suppress(OSError):  # its content was read and can be used without
                 with suppress(FileNotFoundError):
                     path.replace(damaged_of(path))
                 replace(path, data)
@@ -90,21 +94,25 @@ def read_with_backup(
 
 
 def remove_unfinished(path: Path) -> None:
-    """Delete what a crash may have left of a `replace` of this file and of its backup; nobody may be writing them."""
+    """Delete the .tmp files that a crash during `replace` left of a file and its backup.
+
+    No thread may be writing them.
+    """
     for each in (path, backup_of(path)):
-        with suppress(OSError):  # it does no harm where it is
+        with suppress(OSError):  # it does no harm if it stays
             _unfinished(each).unlink()
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it where they are missing, durably."""
+    """Make a folder and its missing parents, durably."""
     for made in made_folders(folder):
         sync(made.parent)
 
 
 def made_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it where they are missing. Gives those that were made, outermost first: their names
-    are not durable yet.
+    """Make a folder and its missing parents.
+
+    :returns: the folders that were made, outermost first. Their names are not durable yet.
     """
     if folder.is_dir():
         return []
@@ -118,9 +126,11 @@ def made_folders(folder: Path) -> list[Path]:
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, durable; Windows does the latter by itself, the former not in this way.
+    """Make a file, or the file names in a folder, durable.
 
-    :raises OSError: it names the path.
+    Does nothing on Windows, which keeps names durable itself and syncs files in another way.
+
+    :raises OSError: the sync failed; the error names the path.
     """
     if sys.platform == "win32":
         return
@@ -134,7 +144,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let errors of calls that only know a descriptor name the file."""
+    """Context manager that adds the path to errors of calls that only know a descriptor."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported when they are asked for: most programs need few of them."""
+"""Imports the public names of a package at their first use: most programs need few of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def attributes_of(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose public names stand in its modules.
+    """Return the `__getattr__` of a package whose public names are defined in its modules.
 
-    :param homes: the module that each name comes from, or is.
+    :param homes: public name -> the module that defines it, or the module itself.
     """
 
     def attribute(name: str) -> Any:
@@ -19,7 +19,7 @@ def attributes_of(package: str, homes: Mapping[str, str]) -> Callable[[str], Any
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = import_module(homes[name])
         value = home if home.__name__ == f"{package}.{name}" else getattr(home, name)
-        vars(sys.modules[package])[name] = value  # the next time it is found without this
+        vars(sys.modules[package])[name] = value  # later uses do not call `__getattr__`
         return value
 
     return attribute

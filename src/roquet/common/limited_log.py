@@ -1,4 +1,4 @@
-"""A rate limit for log lines about what peers cause: one line for each kind of event and period."""
+"""Limits the rate of log lines that peers can cause: one line per kind of event and period."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Final
 
 PERIOD_S: Final = 60.0
 KINDS_MAX: Final = 1000
-"""Kinds remembered; the keys may come from peers, so the table must not grow with them."""
+"""Kinds of events remembered. They may contain names that peers choose, so the table is bounded."""
 
 
 class LimitedLog:
-    """Keeps: of one kind of event at most one line leaves in `period_s`; the next line says how many were left out.
+    """A logger that writes at most one line per kind of event in `period_s`.
 
-    :param log: where the lines go.
+    The next line of the kind says how many were left out.
+
+    :param log: the logger that writes the lines.
     """
 
     def __init__(self, log: logging.Logger, period_s: float = PERIOD_S) -> None:
@@ -23,11 +25,15 @@ class LimitedLog:
         self._told: dict[str, tuple[float, int]] = {}
 
     def warning(self, kind: str, now: float, message: str, *args: object) -> None:
-        """Tell of what went wrong; `now` as in `tell`."""
+        """Log at WARNING, as `tell`."""
         self.tell(logging.WARNING, kind, now, message, *args)
 
     def tell(self, level: int, kind: str, now: float, message: str, *args: object) -> None:
-        """:param now: the event loop's clock in seconds."""
+        """Log a line, unless one of its kind was logged less than `period_s` ago.
+
+        :param kind: the key of the event; lines of one kind are limited together.
+        :param now: the event loop's clock in seconds.
+        """
         told_at, left_out = self._told.get(kind, (-self._period_s, 0))
         if now - told_at < self._period_s:
             self._told[kind] = told_at, left_out + 1
@@ -41,5 +47,5 @@ class LimitedLog:
 
 
 def without_numbers(message: str) -> str:
-    """A kind of event: what the message says, whatever its numbers are."""
+    """The message without its digits, as a kind of event."""
     return re.sub(r"\d+", "", message)

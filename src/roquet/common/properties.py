@@ -1,7 +1,8 @@
-"""Java's properties syntax <-> pairs of text: the form of broker.conf, and of configuration on the wire.
+"""Codec of Java's properties syntax, which broker.conf and settings on the wire have.
 
-`#` and `!` start a comment line; `=`, `:` or blanks end a name; a backslash at a line's end continues it, before a
-character it escapes that one. Blanks before a value are dropped, blanks after it belong to it, as Java has it.
+`#` and `!` start a comment line. `=`, `:` or blanks end a name. A backslash at the end of a line
+continues it; before any other character it escapes the character. Blanks before a value are
+dropped, blanks after it belong to it, as in Java.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _SPECIAL_IN_NAME: Final = re.compile(r"[\\\t\n\r\f =:#!]")
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """Names and values in the order of the text; of a repeated name only the last value is there.
+    """Names and values in the order of the text; a repeated name has only its last value.
 
-    `warnings` say, with the line, what the writer of the text probably did not mean.
+    `warnings` name lines that were probably not meant so.
     """
 
     pairs: tuple[tuple[str, str], ...] = ()
@@ -38,9 +39,9 @@ class Properties:
 
 
 def parse(text: str) -> Properties:
-    """The pairs of a text.
+    """Parse a properties text.
 
-    :raises ValueError: `\\u` without four hex digits; says in which line.
+    :raises ValueError: `\\u` without four hex digits; the message names the line.
     """
     found: dict[str, tuple[str, int]] = {}
     warnings: list[str] = []
@@ -50,14 +51,15 @@ def parse(text: str) -> Properties:
             warnings.append(f"line {number}: the value of {name} ends in blanks")
         if name in found:
             warnings.append(
-                f"line {number}: {name} is set again, the value in line {found.pop(name)[1]} is not used"
+                f"line {number}: {name} is set again, "
+                f"the value in line {found.pop(name)[1]} is not used"
             )
         found[name] = value, number
     return Properties(tuple((name, value) for name, (value, _) in found.items()), tuple(warnings))
 
 
 def dump(pairs: Iterable[tuple[str, str]]) -> str:
-    """A line `name=value` for each pair, escaped only where `parse` would read something else."""
+    """Write a line `name=value` for each pair, escaped only where `parse` needs it."""
     return "".join(
         f"{_escaped(_SPECIAL_IN_NAME, name)}={_escaped(_SPECIAL_IN_VALUE, value)}\n"
         for name, value in pairs
@@ -65,7 +67,10 @@ def dump(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def changed(text: str, pairs: Mapping[str, str]) -> str:
-    """The text with these values: in the line that gave the one before, else at the end; all else stays as it is.
+    """A properties text with some values changed.
+
+    A value replaces the one in the last line of its name; new names are added at the end. All else
+    stays as it is.
 
     :raises ValueError: as `parse`.
     """
@@ -85,7 +90,7 @@ def changed(text: str, pairs: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that hold a pair, continued ones joined, each with the number of its first one."""
+    """Lines with a pair, continued lines joined, each with the number of its first line."""
     lines = enumerate(_LINE_END.split(text), 1)
     for number, line in lines:
         joined = line.lstrip(_BLANKS)
@@ -98,7 +103,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _goes_on(line: str) -> bool:
-    """An odd number of backslashes at the end: the last one is not itself escaped."""
+    """Whether the line is continued: the last of its backslashes is not itself escaped."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

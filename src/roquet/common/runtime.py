@@ -1,4 +1,4 @@
-"""What differs from run to run, handed to the servers: wall clock, randomness, blocking work."""
+"""The servers' access to clocks, randomness and threads, which a simulation replaces."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def wall_clock_ms() -> int:
 
 
 def steady_clock_ms() -> float:
-    """Milliseconds since some moment before this process: nobody sets this clock, and it goes on while the host sleeps
-    (where the system has such a clock; else it stands still meanwhile)."""
+    """Milliseconds since some time before this process started; no one can set this clock.
+
+    It goes on while the host is suspended, if the system has such a clock (CLOCK_BOOTTIME).
+    """
     return time.clock_gettime_ns(_STEADY_CLOCK) / 1_000_000
 
 
@@ -30,10 +32,11 @@ _STEADY_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @dataclass(frozen=True)
 class Runtime:
-    """The things a simulation replaces; everything else is decided by the inputs.
+    """What a simulation replaces. All other behaviour is determined by the inputs.
 
-    `now_ms` is wall time: it goes into records and is shown, and anybody may set it at any time. How long something
-    took or has waited goes by the event loop's clock or, where that is too coarse, by `steady_ms` (decision 0027).
+    `now_ms` is the wall clock, for records and output; an operator may set it at any time.
+    Durations are measured with the event loop's clock, which may stand still while the host is
+    suspended, or with `steady_ms` (decision 0027).
     """
 
     now_ms: Callable[[], int] = wall_clock_ms
@@ -41,18 +44,18 @@ class Runtime:
     steady_ms: Callable[[], float] = steady_clock_ms
 
     async def blocking(self, work: Callable[[], T]) -> T:
-        """Run work that may block (fsync, directory walks) without holding up the loop.
+        """Run `work` in a thread: it may block (fsync, directory walks).
 
-        Cancelling it does not end the work: it waits until that is over, since whoever cancels is about to close what
-        the work uses.
+        Cancelling does not end the work. The cancelled task first waits until the work is over,
+        since its caller is about to close what the work uses.
 
-        :raises OSError: the machine gives no thread for it now; whatever `work` raises.
+        :raises OSError: the system has no thread for it now. Errors of `work` are raised, too.
         """
         waiting = [work]
         try:
             running = asyncio.get_running_loop().run_in_executor(None, lambda: waiting.pop()())
         except RuntimeError as error:
-            waiting.clear()  # the executor keeps what it found no thread for
+            waiting.clear()  # the executor has queued it and would run it later
             raise OSError(errno.EAGAIN, str(error)) from error
         try:
             return await asyncio.shield(running)
@@ -62,7 +65,7 @@ class Runtime:
 
 
 async def _end_of(running: asyncio.Future[T]) -> None:
-    """Wait for it, however often that is cancelled; what it comes to is nobody's any more."""
+    """Wait until `running` is done, however often the wait is cancelled; its result is dropped."""
     while not running.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait((running,))

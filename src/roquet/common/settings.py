@@ -1,8 +1,9 @@
-"""Frozen dataclasses <-> pairs of text: how every server reads its configuration.
+"""Configuration: frozen dataclasses that are read from and shown as pairs of text.
 
-A setting is a field with a default; in a file it has the field's name in camel case, or the one that `setting` gives.
-Its type (int, float, bool, str, an Enum by its values, each of them `| None`) says what it takes. A field that is
-itself such a dataclass reads from the same pairs, so that one file feeds several.
+A setting is a field with a default. In a file it has the field's name in camel case, or the name
+given to `setting`. Its type is int, float, bool, str or an Enum (by its values), each also with
+`| None`. A field that is itself such a dataclass is read from the same pairs, so that one file
+configures several components.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ T = TypeVar("T")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _ALIKE: Final = 0.85
-"""So much of two names is the same where one may be a slip for the other: Apache has settings that are 0.75 alike."""
+"""Similarity (0 to 1) from which a name may be a misspelling. Apache has settings with 0.75."""
 _PROPOSALS_MAX: Final = 16
-"""Unknown names of one file that are compared with all settings, a millisecond each: they may come from a peer."""
+"""Unknown names compared with all settings, 1 ms each; a client may send any number of them."""
 _COMPARED_SIZE_MAX: Final = 64
+"""Characters of a name up to which it is compared."""
 _TRUTH: Final = {"true": True, "false": False}
 
 
@@ -39,19 +41,21 @@ def setting(
     at_least: float | None = None,
     at_most: float | None = None,
 ) -> T:
-    """A field of a configuration.
+    """Declare a field of a configuration.
 
-    :param name: how files spell it, where that is not the field's name in camel case.
-    :param aliases: older spellings, taken with a warning.
+    :param name: its name in files; None: the field's name in camel case.
+    :param aliases: older names, accepted with a warning.
+    :param at_least: the lowest value of a number, inclusive.
+    :param at_most: the highest value of a number, inclusive.
     """
     rules = {"name": name, "aliases": aliases, "at_least": at_least, "at_most": at_most}
     return dataclasses.field(default=default, metadata=rules)
 
 
 def read_file(path: Path) -> Properties:
-    """The pairs in a configuration file.
+    """Read the pairs of a configuration file.
 
-    :raises ConfigError: it cannot be read, or is no properties file.
+    :raises ConfigError: the file cannot be read, or is no properties file.
     """
     try:
         return parse(path.read_text(encoding="utf-8"))
@@ -68,10 +72,11 @@ def read_file(path: Path) -> Properties:
 def read_settings(
     cls: type[T], pairs: Iterable[tuple[str, str]], source: str = ""
 ) -> tuple[T, list[str]]:
-    """The configuration that the pairs describe, all else at its default, and warnings about pairs without effect.
+    """Make a configuration from pairs; other settings have their defaults.
 
-    :param source: where the pairs come from, for messages.
-    :raises ConfigError: a value is not what its setting takes.
+    :param source: the origin of the pairs, for messages.
+    :returns: the configuration, and warnings about pairs without effect.
+    :raises ConfigError: a setting does not allow its value.
     """
     return update_settings(cls(), pairs, source)
 
@@ -79,7 +84,7 @@ def read_settings(
 def update_settings(
     settings: T, pairs: Iterable[tuple[str, str]], source: str = ""
 ) -> tuple[T, list[str]]:
-    """`settings` with the values that the pairs name; otherwise like `read_settings`."""
+    """A copy of `settings` with the values of the pairs; otherwise like `read_settings`."""
     given, warnings = _by_official_name(
         dict(pairs), type(settings), f"{source}: " if source else ""
     )
@@ -87,18 +92,18 @@ def update_settings(
 
 
 def show_settings(settings: object) -> list[tuple[str, str]]:
-    """Name and value of every setting, as a file would have them; None is an empty value."""
+    """Name and value of every setting as text; None is shown as an empty value."""
     return list({rule.name: _to_text(value) for rule, value in _rules_and_values(settings)}.items())
 
 
 def setting_names(cls: type[Any]) -> frozenset[str]:
-    """The name of every setting of a configuration, without older spellings."""
+    """The names of all settings of a configuration, without older names."""
     return frozenset(rule.name for rule in _all_rules(cls))
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What one field takes."""
+    """Name, type and bounds of one setting."""
 
     field: str
     name: str
@@ -109,7 +114,7 @@ class _Rule:
     at_most: float | None
 
     def read(self, text: str, source: str) -> Any:
-        """Blanks after a number or word are a slip of the pen, after free text they may be meant."""
+        """Convert a value. Trailing blanks are dropped, except from free text."""
         if self.may_be_none and not text.strip():
             return None
         try:
@@ -158,7 +163,7 @@ def _changed(settings: T, given: dict[str, str], source: str) -> T:
 def _by_official_name(
     given: dict[str, str], cls: type[Any], prefix: str
 ) -> tuple[dict[str, str], list[str]]:
-    """The pairs with older spellings replaced; an official name beats its older spelling."""
+    """The pairs with older names replaced, and warnings. A present name wins over its older one."""
     official = {alias: rule.name for rule in _all_rules(cls) for alias in rule.aliases}
     names = setting_names(cls)
     result: dict[str, str] = {}
@@ -178,7 +183,7 @@ def _by_official_name(
 
 
 def _meant(name: str, names: Iterable[str]) -> str:
-    """The setting that is spelt nearly so, as the end of a warning; empty where there is none."""
+    """The end of a warning with the setting of a similar name; empty if there is none."""
     if len(name) > _COMPARED_SIZE_MAX:
         return ""
     alike = get_close_matches(name, sorted(names), 1, _ALIKE)
@@ -201,7 +206,7 @@ def _all_rules(cls: type[Any]) -> Iterator[_Rule]:
 
 
 def _plan(cls: type[Any]) -> tuple[list[_Rule], dict[str, type[Any]]]:
-    """The rules of a dataclass's own settings, and its fields that are configurations themselves."""
+    """The rules of a configuration's own settings, and its fields that are configurations."""
     types = get_type_hints(cls)
     fields = dataclasses.fields(cls)
     parts = {

@@ -1,4 +1,4 @@
-"""PURE: a limited number of places is shared, so that nobody can keep all others out."""
+"""PURE: shares a limited number of places, so that no holder can keep all others out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 def network_of(host: str) -> str:
-    """What counts as one address: an IPv4 address, or the /64 of an IPv6 address, since who has one of these has all.
+    """The network that counts as one holder: an IPv4 address, or the /64 of an IPv6 address.
 
-    :raises ValueError: `host` is no address.
+    A host with an IPv6 address usually has its whole /64.
+
+    :raises ValueError: `host` is not an IP address.
     """
     if ":" not in host:
         return host
@@ -23,10 +25,10 @@ def network_of(host: str) -> str:
 
 
 class Shares(Generic[K]):
-    """How many places each holder has, such as a network. No call takes longer because there are more holders.
+    """Counts the places of each holder, such as a network. All calls take constant time.
 
-    Keeps: `_counts` has the holders of at least one place; `_holders[n]` are those of n places, in the order they came
-    to so many; no n has an empty one. `_most` is the largest n.
+    Invariant: `_counts` has the holders of at least one place. `_holders[n]` are those of n places,
+    in the order in which they reached n; it is never empty. `_most` is the largest n.
     """
 
     def __init__(self, holders: Iterable[K] = ()) -> None:
@@ -37,11 +39,11 @@ class Shares(Generic[K]):
             self.add(holder)
 
     def add(self, holder: K) -> None:
-        """It takes one more place."""
+        """Count one more place of `holder`."""
         self._set(holder, self.count(holder) + 1)
 
     def drop(self, holder: K, count: int = 1) -> None:
-        """It gives `count` of its places back."""
+        """Count `count` fewer places of `holder`."""
         self._set(holder, self.count(holder) - count)
 
     def count(self, holder: K) -> int:
@@ -49,13 +51,13 @@ class Shares(Generic[K]):
 
     @property
     def crowds(self) -> Collection[K]:
-        """The holders that have most places."""
+        """The holders with the most places."""
         return self._holders.get(self._most, {}).keys()
 
     def owe(self, newcomer: K) -> bool:
-        """Whether each of `crowds` owes a place to `newcomer`.
+        """Whether each of `crowds` has to give a place to `newcomer`.
 
-        It does when it has at least two more: fewer, and the next one from there could take the place back.
+        It has to if it has at least two more. With one more, it could take the place back next.
         """
         return self._most >= self.count(newcomer) + 2
 

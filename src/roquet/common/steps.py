@@ -1,4 +1,4 @@
-"""PURE: work that goes through thousands of things, in steps; whoever carries it out does other work in between."""
+"""PURE: long work in steps, between which its caller does other work."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final, TypeAlias, TypeVar
 T = TypeVar("T")
 
 PART: Final = 32
-"""Things that are done in one step where each takes some microseconds."""
+"""Items per step, if each takes some microseconds."""
 
 Steps: TypeAlias = Generator[None, None, T]
-"""Work that yields after each step, of 0.1 ms or less. What it goes through may change between two steps."""
+"""Work that yields after each step of 0.1 ms or less. Its data may change between two steps."""
 
 
 def in_parts(items: Iterable[T], size: int = PART) -> Iterator[list[T]]:
-    """The items, so many at a time."""
+    """Yield the items in lists of at most `size`."""
     rest = iter(items)
     while part := list(islice(rest, size)):
         yield part
 
 
 def in_one(work: Callable[[], T]) -> Callable[[], Steps[T]]:
-    """Short work as work of one step."""
+    """Turn a function into work of one step."""
 
     def steps() -> Steps[T]:
         yield
@@ -33,7 +33,7 @@ def in_one(work: Callable[[], T]) -> Callable[[], Steps[T]]:
 
 
 def finished(work: Steps[T]) -> T:
-    """What the work returns, all its steps taken at once; for who has nothing else to do."""
+    """Run all steps at once and return the result."""
     while True:
         try:
             next(work)

@@ -1,4 +1,4 @@
-"""The name server: brokers register their topics, clients ask for routes.
+"""The name server: brokers register their topics with it, clients ask it for routes.
 
 May import: protocol, transport.
 """

@@ -1,4 +1,4 @@
-"""What a name server's configuration file can say; names and defaults are Apache's (NamesrvConfig)."""
+"""Settings of a name server; names and defaults are those of Apache's NamesrvConfig."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from roquet.common.settings import setting
 from roquet.transport.limits import PeerLimits
 
 REMOTELY: Final = frozenset({"orderMessageEnable", "productEnvName", "clusterTest"})
-"""What an update from afar may change: what routes say. Who runs the process decides the rest: which files it writes,
-which ports it opens, and the bounds that keep one client from taking what belongs to all. Apache's has a list of what
-may not be changed, to which files were added one by one; anybody may set its ports and thread pools."""
+"""Settings that UPDATE_NAMESRV_CONFIG may change: those that affect routes.
+
+Files, ports and limits are for the operator only: a client that set them could harm all others.
+Apache has a list of settings that may not be changed instead, to which file settings were added
+one by one; any client may set its ports and thread pools.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class NamesrvConfig:
-    """`~` in a path is the home directory. A port of 0 lets the system choose one.
+    """Settings of one name server.
 
-    `order_message_enable`: routes carry the order of an ordered topic's queues.
-    `config_black_list`: settings, joined by `;`, that no remote update changes, beside all but `REMOTELY`.
+    `~` in a path is the home directory. With port 0 the system chooses a port.
+
+    `order_message_enable`: routes include the queue order of ordered topics.
+    `config_black_list`: settings of `REMOTELY`, joined by `;`, that no request may change either.
     """
 
     listen_port: int = setting(9876, at_least=0, at_most=65535)
@@ -34,7 +39,7 @@ class NamesrvConfig:
     peers: PeerLimits = field(default_factory=PeerLimits)
 
     def is_remote(self, name: str) -> bool:
-        """Whether an update from afar may name this setting."""
+        """Whether UPDATE_NAMESRV_CONFIG may change this setting."""
         return name in REMOTELY and name not in {
             black.strip() for black in self.config_black_list.split(";")
         }

@@ -1,4 +1,4 @@
-"""What brokers, clients and tools ask of a name server: a request in, its answer out.
+"""Request handlers of the name server, for brokers, clients and admin tools.
 
 See docs/protocol/name-server.md.
 """
@@ -58,23 +58,26 @@ from roquet.transport.slices import Slices
 log = logging.getLogger(__name__)
 
 _CONFIG_SIZE_MAX: Final = 65_536
-"""Bytes of changed settings; all of them together have less than 2,000."""
+"""Bytes of a request that changes settings; all settings together have less than 2,000."""
 _VERSION_SIZE_MAX: Final = 65_536
-"""Bytes of a table's version; it has less than a hundred."""
+"""Bytes of a data version; it has less than a hundred."""
 _NAME_SIZE_MAX: Final = 255
-"""Characters of a name or an address. A broker's topics have 127 at most, the name server bounds how many there are."""
+"""Characters of a name or an address. Apache's topic names have 127 at most."""
 _LINES_MAX: Final = 32
-"""Lines of one kind about the brokers at one address, in a minute: who registers in a loop must not fill the log."""
+"""Log lines of one kind per minute about the brokers of one host.
+
+A client that registers brokers in a loop must not fill the log.
+"""
 _NAMES_AT_ONCE: Final = 512
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
 
 
 class NameServerHandlers:
-    """Carries a name server's tables to those who ask.
+    """Answers the requests of a name server from its tables.
 
-    :param save_kv: keeps the key-value table for the next start; done when that is durable.
-    :param save_config: keeps settings that were changed, by name; likewise.
+    :param save_kv: saves the key-value table; completes when it is durable.
+    :param save_config: saves changed settings (name -> value); completes when they are durable.
     """
 
     def __init__(
@@ -178,37 +181,27 @@ class NameServerHandlers:
         )
         self._routes.unregister(broker)
         self._sweep()
-        self._tell(logging.INFO, connection, broker, "%s says goodbye", _described(broker))
+        self._log(logging.INFO, connection, broker, f"broker unregistered: {_BROKER}")
         return request.answer(ResponseCode.SUCCESS)
 
     def connection_ended(self, connection: Connection) -> None:
-        """The connection over which a broker registers is its sign of life."""
+        """Remove the brokers that registered over `connection`: it is their sign of life."""
         for broker in self._routes.connection_ended(connection):
-            self._tell(
-                logging.WARNING,
-                connection,
-                broker,
-                "%s is gone: its connection ended",
-                _described(broker),
-            )
+            text = f"broker removed, its connection ended: {_BROKER}"
+            self._log(logging.WARNING, connection, broker, text)
         self._sweep()
 
     def expire(self) -> None:
-        """Forget the brokers that have been silent for too long."""
+        """Remove the brokers that were silent for too long, and close their connections."""
         for broker, connection in self._routes.expire(self._clock_ms()):
             assert isinstance(connection, Connection)
-            self._tell(
-                logging.WARNING,
-                connection,
-                broker,
-                "%s is gone: it was silent for too long",
-                _described(broker),
-            )
+            text = f"broker removed, it was silent for too long: {_BROKER}"
+            self._log(logging.WARNING, connection, broker, text)
             connection.close()
         self._sweep()
 
     def _sweep(self) -> None:
-        """Take the queues away of brokers that are gone."""
+        """Start to remove the queues of removed brokers, unless that is under way."""
         if self._routes.is_swept or self._sweeping is not None:
             return
         self._sweeping = asyncio.get_running_loop().create_task(
@@ -223,27 +216,28 @@ class NameServerHandlers:
         self, broker: Broker, table: TopicTable, registered: Registered, connection: Connection
     ) -> None:
         if registered.replaced is not None:
-            what = (
+            event = (
                 "master is replaced while it lives, stop one of the two"
                 if broker.broker_id == MASTER
-                else "slave is replaced"
+                else "slave is replaced while it lives"
             )
-            text = "%s: name=%s id=%d before=%s now=%s"
-            parts = what, broker.name, broker.broker_id, registered.replaced, broker.address
-            self._tell(logging.WARNING, connection, broker, text, *parts)
+            text = f"{event}: {_BROKER} before=%s"
+            self._log(logging.WARNING, connection, broker, text, registered.replaced)
         if registered.is_new:
-            text = "%s registered, %s topics"
-            self._tell(
-                logging.INFO, connection, broker, text, _described(broker), len(table.topics)
-            )
+            text = f"broker registered: {_BROKER} topics=%d"
+            self._log(logging.INFO, connection, broker, text, len(table.topics))
 
-    def _tell(
-        self, level: int, connection: Connection, broker: Broker, text: str, *parts: object
+    def _log(
+        self, level: int, connection: Connection, broker: Broker, text: str, *more: object
     ) -> None:
-        kind = (
-            f"{text} {connection.peer_host_name} {checksum(broker.address.encode()) % _LINES_MAX}"
-        )
-        self._limited_log.tell(level, kind, self._clock_ms() / 1000, text, *parts)
+        """Log an event of a broker, at most `_LINES_MAX` lines a minute per event and host.
+
+        :param text: contains `_BROKER`.
+        """
+        shard = checksum(broker.address.encode()) % _LINES_MAX
+        kind = f"{text} {connection.peer_host_name} {shard}"
+        values = broker.cluster, broker.name, broker.broker_id, broker.address
+        self._limited_log.tell(level, kind, self._clock_ms() / 1000, text, *values, *more)
 
     # routes
 
@@ -276,7 +270,7 @@ class NameServerHandlers:
         return (yield from _topic_list(request, topics))
 
     def get_system_topics(self, request: Command) -> Steps[Command]:
-        """The topics that every broker has for itself: named like the clusters and the brokers."""
+        """Answer with the system topics that bear the names of clusters and brokers."""
         clusters = self._routes.clusters()
         names = [*clusters.clusters, *clusters.brokers]
         return (yield from _topic_list(request, names, self._routes.any_address()))
@@ -295,7 +289,7 @@ class NameServerHandlers:
         topics = yield from self._routes.topics_where(has)
         return (yield from _topic_list(request, topics))
 
-    # what tools change
+    # changes by admin tools
 
     def wipe_write_permission(self, request: Command) -> Steps[Command]:
         count = yield from self._routes.wipe_write_permission(
@@ -343,8 +337,9 @@ class NameServerHandlers:
         return request.answer(ResponseCode.SUCCESS, body=dump(show_settings(self._config)).encode())
 
     def update_config(self, request: Command, connection: Connection) -> None:
-        """What is changed counts at once, and is kept in the operator's file. All but a few settings are in the hand of
-        who has that file. Names that are no settings have no effect, as at Apache's.
+        """Change settings, at once and in the operator's configuration file.
+
+        Only the settings of `REMOTELY` can be changed. Unknown names have no effect, as in Apache.
         """
         if len(request.body) > _CONFIG_SIZE_MAX:
             remark = f"settings of {len(request.body)} bytes, allowed are {_CONFIG_SIZE_MAX}"
@@ -370,7 +365,7 @@ class NameServerHandlers:
         for warning in warnings[:1]:
             self._limited_log.warning("no setting", now, "%s", warning[:_NAME_SIZE_MAX])
         if config != self._config:
-            text = "settings changed from afar: peer=%s names=%s"
+            text = "settings changed by a client: peer=%s names=%s"
             self._limited_log.warning("changed", now, text, connection.peer_address, _names(pairs))
         self._config = config
         saved = self._save_config({name: value for name, value in pairs if name in known})
@@ -383,7 +378,10 @@ async def _answered_when(saved: Awaitable[None], request: Command) -> Command:
 
 
 def _topics(request: Command, *, compressed: bool) -> Steps[TopicTable]:
-    """The topics in a registration: none is in an empty body, only they are in one of an old release."""
+    """The topics in a registration.
+
+    An empty body has none; before 3.0.11 (`VERSION_REGISTER_BODY`) the body is the topic table.
+    """
     if not request.body:
         return TopicTable()
     if request.version < VERSION_REGISTER_BODY:
@@ -394,15 +392,18 @@ def _topics(request: Command, *, compressed: bool) -> Steps[TopicTable]:
 
 
 def _check_names(of: str, names: Iterable[str]) -> None:
-    """:raises Refused: one is longer than any that is in use, or would break a line of the log."""
+    """:raises Refused: a name is too long, or has characters that would break a log line."""
     for name in names:
         if len(name) > _NAME_SIZE_MAX or not name.isprintable():
-            remark = f"name or address of a {of}: {len(name)} characters, allowed are {_NAME_SIZE_MAX} printable ones"
-            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"name or address of a {of}: {len(name)} characters, "
+                f"allowed are {_NAME_SIZE_MAX} printable ones",
+            )
 
 
-def _described(broker: Broker) -> str:
-    return f"broker {broker.name} ({broker.broker_id}) of {broker.cluster} at {broker.address}"
+_BROKER: Final = "cluster=%s name=%s id=%d address=%s"
+"""How a broker is written in a log line."""
 
 
 def _names(pairs: Iterable[tuple[str, str]]) -> str:

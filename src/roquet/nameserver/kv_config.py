@@ -1,4 +1,4 @@
-"""PURE: the small table that operators keep in name servers, such as the order of an ordered topic's queues."""
+"""PURE: the key-value table of a name server, such as the queue order of ordered topics."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Final
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics: topic -> `broker-a:4;broker-b:4`."""
 SIZE_MAX: Final = 4 * 1024 * 1024
-"""Characters of the whole table, which is written anew at each change."""
+"""Size of the whole table, in characters. Each change rewrites the file."""
 PAIR_SIZE: Final = 64
-"""What a pair counts beside its characters: else a table of single letters would have a million pairs."""
+"""Size counted per pair besides its characters: otherwise a table could have a million pairs."""
 
 
 class KvConfig:
     """Namespace -> key -> value.
 
-    Keeps: no namespace is empty; `size` is what all pairs count.
+    Invariant: no namespace is empty; `size` is the size of all pairs.
     """
 
     def __init__(self, table: Mapping[str, Mapping[str, str]] | None = None) -> None:
@@ -30,7 +30,10 @@ class KvConfig:
         )
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """:raises ValueError: the table would be too large."""
+        """Set a value.
+
+        :raises ValueError: the table would be larger than `SIZE_MAX`.
+        """
         before = self.get(namespace, key)
         size = self.size + _size(namespace, key, value)
         if before is not None:
@@ -54,13 +57,13 @@ class KvConfig:
             self._table.pop(namespace, None)
 
     def pairs(self, namespace: str) -> dict[str, str] | None:
-        """All of a namespace; None where it has nothing."""
+        """The pairs of a namespace; None if it has none."""
         pairs = self._table.get(namespace)
         return None if pairs is None else dict(pairs)
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> KvConfig:
-        """From a document of Apache's kvConfig.json."""
+        """Make the table from the document of Apache's kvConfig.json."""
         return cls(
             {
                 str(namespace): {str(key): str(value) for key, value in pairs.items()}

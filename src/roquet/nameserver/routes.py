@@ -1,6 +1,6 @@
-"""PURE: which brokers live, and which queues each of them has of a topic.
+"""PURE: the table of live brokers and of the queues that each has of each topic.
 
-Time and connections are arguments: `now_ms`, and any hashable value that stands for the connection of a registration.
+Times (`now_ms`) and connections are arguments; a connection is any hashable value.
 
 See docs/protocol/name-server.md and docs/pitfalls.md#name-servers.
 """
@@ -24,19 +24,26 @@ from roquet.protocol.bodies.tables import (
 from roquet.protocol.records.message import READ_WRITE, Permission
 
 SILENCE_MS_MAX: Final = 120_000
-"""A broker that was not heard of for longer is gone."""
+"""A broker that was silent for longer is removed (ms)."""
 MASTER: Final = 0
+"""The broker id of a master."""
 _TOPICS_AT_ONCE: Final = 256
-"""Topics that are looked at in one step."""
+"""Topics per step."""
 BROKERS_MAX: Final = 10_000
-"""So many may live at a time; each is looked at whenever a connection ends."""
+"""Live brokers allowed; all are scanned whenever a connection ends."""
 QUEUE_DATA_MAX: Final = 2_000_000
-"""Topics of all masters, such as 50,000 of 40: some 600 MB. A registration of 260 KB may bring 200,000."""
+"""Topics allowed, counted once per broker name: 50,000 topics of 40 masters take some 600 MB.
+
+The limit is needed since a registration of only 260 KB can bring 200,000 topics.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One broker process, as it names itself. Master and slaves share `cluster` and `name`; the master's id is 0."""
+    """One broker process, as it registers.
+
+    A master and its slaves share `cluster` and `name`; the master has id 0.
+    """
 
     cluster: str
     name: str
@@ -47,9 +54,10 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a registration brought to light.
+    """The result of a registration.
 
-    `master`: for a slave, its master if that lives. `replaced`: the live address that had the same name and id before.
+    `master`: the live master of a slave. `replaced`: a live address that had the same broker name
+    and id before.
     """
 
     is_new: bool
@@ -59,7 +67,7 @@ class Registered:
 
 @dataclass(slots=True)
 class _Live:
-    """One registration; it is the broker's until there is another one."""
+    """The last registration of a live broker."""
 
     broker: Broker
     version: DataVersion | None
@@ -68,12 +76,13 @@ class _Live:
 
 
 class Routes:
-    """Keeps: an address has one id under a broker name; a broker name has an address or is nowhere;
-    a topic has queues on a broker name that exists or is in `_leaving`, or is not there.
+    """Live brokers and routes.
 
-    `count` is how many topics all broker names have together.
+    Only masters register topics. A later registration replaces a topic's queues, but removes no
+    topic (docs/pitfalls.md#trap-18). `count` is the number of topics, summed over broker names.
 
-    Topics come from masters, are replaced by later registrations and never removed by one (docs/pitfalls.md#trap-18).
+    Invariant: an address has one id under a broker name. Each broker name has an address. A topic
+    has queues, and only on broker names that exist or are in `_leaving`.
     """
 
     def __init__(self) -> None:
@@ -81,20 +90,23 @@ class Routes:
         self._brokers: dict[str, BrokerData] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._leaving: set[str] = set()
-        """Broker names that are gone, and still have queues that `sweep` takes away."""
+        """Broker names that are removed, but whose queues `sweep` has still to remove."""
         self._coming = 0
-        """Topics of registrations that are being taken."""
+        """Topics of registrations that are being stored."""
         self.count = 0
 
-    # brokers come and go
+    # registrations
 
     def register(
         self, broker: Broker, table: TopicTable, connection: Hashable, now_ms: float
     ) -> Steps[Registered]:
-        """A broker says that it lives, and which topics it has.
+        """Register a broker, and its topics if it is a master.
 
-        Its topics are taken in steps, and their version is known once they all are: a broker that asks before is told
-        to register. Nothing more is taken of one that is gone meanwhile, or registered anew.
+        The topics are stored in steps. Their version is known only after the last step, so that a
+        broker that queries it before registers again. If the broker is removed or registers again
+        meanwhile, the rest is not stored.
+
+        :param connection: the connection of the registration; when it ends, the broker is removed.
         """
         if broker.name in self._leaving:
             yield from self.sweep()
@@ -127,7 +139,10 @@ class Routes:
         return registered
 
     def why_full(self, broker: Broker, table: TopicTable) -> Steps[str]:
-        """Why a registration cannot be kept; empty where it can, as each can that brings nothing new."""
+        """Why a registration exceeds a limit; empty if it does not.
+
+        A registration without new brokers or topics never does.
+        """
         is_known = broker.address in self._live and broker.name in self._brokers
         if not is_known and max(len(self._live), len(self._brokers)) >= BROKERS_MAX:
             return f"{BROKERS_MAX} brokers live already, {broker.address} is one too many"
@@ -143,8 +158,10 @@ class Routes:
         return ""
 
     def version_of(self, address: str) -> DataVersion | None:
-        """The version of the topics that the broker at `address` registered last. None while they are being taken, and
-        once another address has its place: that one may have said anything of them.
+        """The data version of the topics that the broker at `address` registered last.
+
+        None while the topics are being stored, and after another address took over its name and id:
+        that one may have registered other queues.
         """
         live = self._live.get(address)
         if live is None or self._addresses(live.broker.name).get(live.broker.broker_id) != address:
@@ -152,25 +169,25 @@ class Routes:
         return live.version
 
     def heard(self, address: str, now_ms: float) -> None:
-        """The broker at `address` lives, and nothing changed."""
+        """Note that the broker at `address` lives and its topics are unchanged."""
         live = self._live.get(address)
         if live is not None:
             live.heard_ms = now_ms
 
     def unregister(self, broker: Broker) -> None:
-        """A broker says that it goes; one that lost its id to another address takes nothing of the other along.
+        """Remove a broker. If another address took over its name and id, that one stays.
 
-        `sweep` is due after it, as after everything by which brokers go.
+        Call `sweep` afterwards, as after `connection_ended` and `expire`.
         """
         self._live.pop(broker.address, None)
         self._remove_addresses({broker.address})
 
     def connection_ended(self, connection: Hashable) -> list[Broker]:
-        """The brokers that registered over it are gone."""
+        """Remove and return the brokers that registered over `connection`."""
         return self._remove(lambda live: live.connection == connection)
 
     def expire(self, now_ms: float) -> list[tuple[Broker, Hashable]]:
-        """Brokers that were silent too long are gone; gives them and the connections that are of no use any more."""
+        """Remove brokers that were silent for too long; return them with their connections."""
         silent = {
             live.broker: live.connection
             for live in self._live.values()
@@ -179,10 +196,10 @@ class Routes:
         self._remove(lambda live: live.broker in silent)
         return list(silent.items())
 
-    # what clients and tools ask
+    # queries
 
     def route(self, topic: str) -> Route | None:
-        """Where a topic's queues are; None where no broker has any."""
+        """The route of a topic; None if no broker has it."""
         queues = self._topics.get(topic, {})
         if not self._leaving.isdisjoint(queues):
             queues = {name: data for name, data in queues.items() if name not in self._leaving}
@@ -202,12 +219,12 @@ class Routes:
         return list(self._topics)
 
     def topics_of(self, cluster: str) -> Steps[list[str]]:
-        """The topics that have queues in a cluster."""
+        """Topics with queues in a cluster."""
         names = self._names_in(cluster)
         return self._topics_with(lambda queues: not names.isdisjoint(queues))
 
     def topics_where(self, has: Callable[[int], bool]) -> Steps[list[str]]:
-        """The topics whose sysFlag, as their first broker registered it, passes a test."""
+        """Topics whose sysFlag passes `has`; the sysFlag is that of their first broker."""
         return self._topics_with(lambda queues: has(next(iter(queues.values())).topic_sys_flag))
 
     def _topics_with(self, wanted: Callable[[Mapping[str, QueueData]], bool]) -> Steps[list[str]]:
@@ -220,23 +237,23 @@ class Routes:
         return found
 
     def any_address(self) -> str | None:
-        """The address of some broker, one that is up."""
+        """The address of any live broker."""
         return next(
             (address for broker in self._brokers.values() for address in broker.addresses.values()),
             None,
         )
 
-    # what tools change
+    # changes by admin tools
 
     def wipe_write_permission(self, name: str) -> Steps[int]:
-        """No client sends to this broker name any more; gives the number of topics it has."""
+        """Remove the write permission of a broker name's topics; return how many topics it has."""
         return self._set_permissions(name, lambda perm: perm & ~Permission.WRITE)
 
     def add_write_permission(self, name: str) -> Steps[int]:
         return self._set_permissions(name, lambda _: READ_WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or in one cluster."""
+        """Remove a topic, from all brokers or from those of one cluster."""
         names = set(self._brokers) if cluster is None else self._names_in(cluster)
         for name in names:
             self._remove_queues(topic, name)
@@ -287,7 +304,7 @@ class Routes:
         return brokers
 
     def _remove_addresses(self, addresses: Set[str]) -> None:
-        """Also where another name had them: a process that changed its name left them behind."""
+        """Remove addresses from all broker names: a renamed broker is still under its old one."""
         if not addresses:
             return
         empty: set[str] = set()
@@ -304,24 +321,25 @@ class Routes:
         self._remove_names(empty)
 
     def _remove_names(self, names: Set[str]) -> None:
-        """They are nowhere from now on; `sweep` takes their queues away."""
+        """Remove broker names; `sweep` removes their queues later."""
         for name in names:
             del self._brokers[name]
         self._leaving |= names
 
     @property
     def is_swept(self) -> bool:
-        """Whether no queues are left of brokers that are gone."""
+        """Whether no queues of removed broker names are left."""
         return not self._leaving
 
     def sweep(self) -> Steps[None]:
-        """Take away the queues of all broker names that are gone, in one pass: thousands may have come by one
-        connection."""
+        """Remove the queues of all removed broker names, in one pass over the topics.
+
+        Thousands of them may have registered over one connection.
+        """
         while names := frozenset(self._leaving):
             for part in in_parts(list(self._topics), _TOPICS_AT_ONCE):
-                going = (
-                    names & self._leaving
-                )  # another sweep may be done with a name that is there again
+                # another sweep may have finished a name, and a broker may have registered it again
+                going = names & self._leaving
                 for topic in part:
                     for name in going & self._topics.get(topic, {}).keys():
                         self._remove_queues(topic, name)

@@ -1,4 +1,4 @@
-"""A small file of a name server: replaced as a whole, off the loop, tried again while it cannot be written."""
+"""A small file of a name server: replaced as a whole by a thread, retried if writing fails."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ log = logging.getLogger(__name__)
 
 
 class SavedFile:
-    """Keeps: one write at a time; one serves all who ask before it begins, so no flood of changes queues up writes.
+    """A file that is written in the background.
 
-    :param content: says what the file shall hold; called by the loop, what it gives is called by the writing thread.
+    Invariant: at most one write runs and one waits. The waiting write serves all calls of `save`
+    until it starts, so that many changes do not queue up as many writes.
+
+    :param content: called on the event loop when a write starts; the function that it returns makes
+        the bytes, in the writing thread.
     """
 
     def __init__(
@@ -30,8 +34,10 @@ class SavedFile:
         self._is_failing = False
 
     def save(self) -> asyncio.Task[None]:
-        """Have the file hold what `content` says now. The write goes on whoever waits for it; `retry` repeats one that
-        ends by OSError, or by ValueError where what the file holds makes no sense.
+        """Write the present content, in a task that runs on even if its caller is cancelled.
+
+        The task raises OSError, or ValueError if the content cannot be made from the file's old
+        one. `retry` repeats a write that failed.
         """
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._write(self._running))
@@ -59,11 +65,11 @@ class SavedFile:
         self._is_failing = False
 
     def retry(self) -> None:
-        """Write what could not be written before."""
+        """Write again, if the last write failed."""
         if self._is_failing:
             self.save()
 
     async def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for the writes that run or wait."""
         while self._next is not None or (self._running is not None and not self._running.done()):
             await asyncio.wait([task for task in (self._running, self._next) if task is not None])

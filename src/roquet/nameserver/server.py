@@ -1,4 +1,4 @@
-"""Builds a name server from its configuration and runs it."""
+"""Builds and runs a name server."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SCAN_S: Final = 10.0
 
 
 class NameServer:
-    """One name server; `port` is the one it listens on, once it is started.
+    """One name server. `port` is the port on which it listens, after `start`.
 
-    It may be embedded: everything it needs is in the configuration and the runtime.
+    It can be embedded in a program: it needs only the configuration and the runtime.
 
-    :raises StoreError: the key-value file holds something else.
+    :raises StoreError: the file of the key-value table cannot be read.
     """
 
     def __init__(self, config: NamesrvConfig, runtime: Runtime | None = None) -> None:
@@ -43,7 +43,7 @@ class NameServer:
         kv_path = Path(config.kv_config_path).expanduser()
         kv = _load_kv(kv_path)
         self._changed: dict[str, str] = {}
-        """Settings that were changed from afar since the start."""
+        """Settings that clients changed since the start."""
         self._kv_file = SavedFile(kv_path, lambda: partial(dump_bytes, kv.to_json()), runtime)
         self._config_file = SavedFile(
             Path(config.config_store_path).expanduser(), self._config_text, runtime
@@ -59,14 +59,14 @@ class NameServer:
         self.port = 0
 
     async def start(self) -> int:
-        """Listen; gives the port.
+        """Start to listen, and return the port.
 
-        :raises CannotListen: the port is taken, or the address is not one of this machine.
+        :raises CannotListen: the port is in use, or the address is not one of this machine.
         """
         host, port = self._config.bind_address, self._config.listen_port
         with listening(host, port, "name server, listenPort"):
             self.port = await self._server.listen(host, port)
-        self._scan = asyncio.create_task(self._look_for_ever())
+        self._scan = asyncio.create_task(self._scan_for_ever())
         self._watch = asyncio.create_task(self._peers.watch.run())
         return self.port
 
@@ -91,10 +91,13 @@ class NameServer:
         return self._config_file.save()
 
     def _config_text(self) -> Callable[[], bytes]:
-        """The operator's file with what was changed from afar; its comments, its order and all other settings stay."""
+        """The operator's configuration file with the settings that clients changed.
+
+        Comments, order and all other settings stay.
+        """
         return partial(_merged, self._config_file.path, dict(self._changed))
 
-    async def _look_for_ever(self) -> None:
+    async def _scan_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SCAN_S)
             self._requests.expire()
@@ -103,8 +106,10 @@ class NameServer:
 
 
 def _merged(path: Path, pairs: Mapping[str, str]) -> bytes:
-    """:raises OSError: the file cannot be read.
-    :raises ValueError: somebody made it something that cannot be read.
+    """The text of a properties file with some values changed.
+
+    :raises OSError: the file cannot be read.
+    :raises ValueError: the file is not UTF-8, or no properties file.
     """
     try:
         before = path.read_bytes()
@@ -114,17 +119,17 @@ def _merged(path: Path, pairs: Mapping[str, str]) -> bytes:
 
 
 def _load_kv(path: Path) -> KvConfig:
-    """The table in the file or its backup; empty where there is neither.
+    """Read the table from its file or the backup; empty if there is neither.
 
-    :raises StoreError: they are there, and cannot be read.
+    :raises StoreError: a file exists, but neither can be read.
     """
     table, problems = read_with_backup(path, lambda data: bodies.parse(data, KvConfig.from_json))
     texts = "; ".join(f"{candidate}: {error}" for candidate, error in problems)
     if table is None:
         if problems:
-            raise StoreError(f"the key-value table cannot be read, mend or remove it: {texts}")
+            raise StoreError(f"the key-value table cannot be read, repair or remove it: {texts}")
         return KvConfig()
     if problems:
-        text = "file cannot be read, its backup is used, damaged bytes are kept as %s: path=%s error=%s"
-        log.warning(text, damaged_of(path).name, path, texts)
+        text = "file cannot be read, its backup is used: path=%s damaged_kept_as=%s error=%s"
+        log.warning(text, path, damaged_of(path).name, texts)
     return table
