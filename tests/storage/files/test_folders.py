@@ -64,9 +64,7 @@ def test_a_file_in_two_folders_is_named(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / file_name(0)).write_bytes(bytes(FILE_SIZE))
-    with pytest.raises(
-        StoreError, match=f"{tmp_path}/b/0+ is there twice, also as {tmp_path}/a/0+"
-    ):
+    with pytest.raises(StoreError, match=f"{tmp_path}/b/0+ exists twice, also as {tmp_path}/a/0+"):
         Segments(
             RealDisk(),
             LogFolders(RealDisk(), [tmp_path / "a", tmp_path / "b"]),

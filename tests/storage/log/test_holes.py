@@ -354,7 +354,8 @@ def test_a_copy_that_cannot_go_on_says_so_once(
     assert copy.dispatch.stopped.at == copy.dispatch.position == places[9]
     (line,) = (record.getMessage() for record in caplog.records)
     assert line.startswith(
-        f"dispatch stopped: damaged record and nothing valid behind it yet physical_offset={places[9]}"
+        "dispatch stopped at a damaged record, nothing valid follows yet: "
+        f"physical_offset={places[9]}"
     )
     put(master, 10)
     copy.log.replicate(copy.log.end, bytes(master.log.read(copy.log.end, FILE)))

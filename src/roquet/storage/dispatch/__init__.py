@@ -1,4 +1,4 @@
-"""Dispatch: new records of the log become entries of queues and index.
+"""Dispatch: turns new records of the log into entries of consume queues and index.
 
 May import of `storage`: index, log, queues.
 """

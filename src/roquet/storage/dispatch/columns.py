@@ -1,7 +1,7 @@
-"""What dispatch needs of many records at once: topics, tag codes and keys in columns.
+"""Reads topics, tag codes and keys of many records at once, in columns.
 
-Producers make records by the hundred that have the same properties in the same sizes, with other values. Those are read
-together; whatever is not like its neighbours is read by itself.
+Producers often send hundreds of messages that have the same properties with values of the same
+sizes. Such records are read together; any others are read one by one.
 
 See docs/storage/dispatch.md.
 """
@@ -26,17 +26,19 @@ _SEPARATOR: Final = ord(m.PROPERTY_SEPARATOR)
 _SPACE: Final = 0x20
 _ASCII_MAX: Final = 0x7F
 _FORMS_MAX: Final = 8
-"""So many forms are told apart among properties of one topic and size."""
+"""Groups of alike records that are read together per topic and size of the properties; records of
+further groups are read one by one."""
 _ALIKE_MIN: Final = 6
-"""Fewer records are read one by one."""
+"""Fewer records are read one by one, since columns would cost more."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePart:
-    """What a block brings one queue: entries end to end for `offsets`, of which the first is `offset`; times in ms.
+    """The entries that a block of records has for one queue.
 
-    `at` is where the first of their records stands, `log_end` where the last one ends; `is_unbroken`: the offsets
-    follow each other.
+    `entries` are the entries end to end, for the queue offsets `offsets`; `offset` is the first
+    one, and `is_unbroken` says that they are consecutive. `at` is the physical offset of the first
+    record, `log_end` the end of the last. Store times are in ms.
     """
 
     topic: str
@@ -51,10 +53,11 @@ class QueuePart:
 
 
 class Rows:
-    """Columns with a value for each record of a block, in its order.
+    """Columns with a value for each record of a block, in the block's order.
 
-    `topic_ids` are indexes into `topics`. Each of `keys` are keys of one size, end to end, with their topic and the
-    numbers of their records. `delayed` are delay levels, with the numbers of those that wait in the schedule topic.
+    `topic_ids` are indexes into `topics`. An element of `keys` has a topic, keys of one size end to
+    end, and the numbers of their records in the block. An element of `delayed` has a delay level
+    and the numbers of the records of the schedule topic that have it.
     """
 
     def __init__(self, block: RecordBlock) -> None:
@@ -74,7 +77,7 @@ class Rows:
         return self.topics.index(topic)
 
     def by_queue(self, block: RecordBlock) -> Iterator[QueuePart]:
-        """The entries that the block's records take, queue by queue."""
+        """The entries of the block's records, queue by queue."""
         order = np.flatnonzero(self.takes_a_slot)
         queue_ids = block.queue_ids
         order = order[np.lexsort((queue_ids[order], self.topic_ids[order]))]
@@ -118,7 +121,7 @@ def _list(column: npt.NDArray[Any]) -> list[Any]:
 
 
 def rows_of(block: RecordBlock) -> Rows | None:
-    """None: the parts of some record do not add up."""
+    """Read a block; None if the sizes of some record's parts do not add up."""
     shape = block.shape
     if not shape.sound.all():
         return None
@@ -136,7 +139,12 @@ def rows_of(block: RecordBlock) -> Rows | None:
 
 
 def _read_alike(rows: Rows, topic: str, numbers: Ints, texts: Bytes) -> Iterator[Ints]:
-    """Read records of one topic whose properties have one size, all of one form at a time; those that are left."""
+    """Read records of one topic whose properties have one size, those that are alike together.
+
+    :param numbers: of the records in the block.
+    :param texts: their properties, a row for each record.
+    :returns: the numbers of records that were not read.
+    """
     for _ in range(_FORMS_MAX):
         if len(numbers) < _ALIKE_MIN:
             break
@@ -157,7 +165,11 @@ def _read_alike(rows: Rows, topic: str, numbers: Ints, texts: Bytes) -> Iterator
 def _fill(
     rows: Rows, topic: str, numbers: Ints, texts: Bytes, text: bytes, values: dict[str, slice]
 ) -> None:
-    """Take apart what has the form of `text`, with `values` at the same places."""
+    """Fill the columns for records whose properties are like `text`.
+
+    :param values: of the properties in `text`: name, and where the value is; the same in all
+        records.
+    """
     rows.topic_ids[numbers] = rows.topic_id(topic)
     if m.TAGS in values:
         rows.tag_codes[numbers] = java_hashes(texts[:, values[m.TAGS]])
@@ -192,7 +204,7 @@ def _read_alone(rows: Rows, block: RecordBlock, numbers: list[int]) -> None:
 def _by_topic(
     block: RecordBlock, shape: RecordLayouts, numbers: Ints, size: int
 ) -> Iterator[tuple[bytes, Ints]]:
-    """Of records whose topics have one size: each topic, and the numbers of its records."""
+    """Group records whose topics have one size: each topic, and the numbers of its records."""
     topics = byte_rows(block.data, shape.topic_at[numbers], size)
     while len(numbers):
         is_same = (topics == topics[0]).all(axis=1)
@@ -201,7 +213,7 @@ def _by_topic(
 
 
 def _values(text: bytes) -> dict[str, slice]:
-    """Name of each property and where its value stands, by the rules of `message.split_properties`."""
+    """Name of each property and where its value is, by the rules of `message.split_properties`."""
     found: dict[str, slice] = {}
     at = 0
     for pair in text.split(m.PROPERTY_SEPARATOR.encode()):
@@ -213,9 +225,9 @@ def _values(text: bytes) -> dict[str, slice]:
 
 
 def _are_alike(texts: Bytes, values: dict[str, slice], topic: str) -> Bools:
-    """Which records have the properties of the first one, with values of the same sizes and as many keys.
+    """Which records have the properties of the first one, with values of the same sizes.
 
-    What says when a delayed message is due must be the same, too.
+    The spaces between keys must be at the same places, and the delay levels must be equal.
     """
     is_odd = texts != texts[0]
     differs = is_odd.any(axis=0)
@@ -228,7 +240,7 @@ def _are_alike(texts: Bytes, values: dict[str, slice], topic: str) -> Bools:
 
 
 def _are_ascii(texts: Bytes, values: dict[str, slice]) -> Bools:
-    """Which records have values without other letters, where these are read."""
+    """Which records have only ASCII in the values that are read: tags, keys and delay level."""
     read = (m.TAGS, m.KEYS, m.UNIQ_KEY, m.DELAY)
     return _without(
         len(texts), *(texts[:, values[name]] > _ASCII_MAX for name in read if name in values)
@@ -236,7 +248,7 @@ def _are_ascii(texts: Bytes, values: dict[str, slice]) -> Bools:
 
 
 def _without(count: int, *odd: Bools) -> Bools:
-    """Which of so many rows have nothing odd in any of these."""
+    """Which of `count` rows have no True in any of the arrays."""
     found = np.ones(count, np.bool_)
     for each in odd:
         if each.any():
@@ -245,7 +257,7 @@ def _without(count: int, *odd: Bools) -> Bools:
 
 
 def _keys(text: bytes, values: dict[str, slice]) -> list[slice]:
-    """Where the keys stand that `request.keys_of` gives."""
+    """Where the keys are that `dispatch_request.keys_of` returns."""
     found = [values[m.UNIQ_KEY]] if m.UNIQ_KEY in values else []
     if m.KEYS in values:
         start, end = values[m.KEYS].start, values[m.KEYS].stop

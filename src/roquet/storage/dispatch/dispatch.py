@@ -1,4 +1,6 @@
-"""Reput: walks new log bytes once, feeds consume queues and index, says which queues grew.
+"""Dispatch: reads new records of the log once and writes their entries to queues and index.
+
+In Apache's code it is called reput.
 
 See docs/storage/dispatch.md.
 """
@@ -29,27 +31,34 @@ from roquet.storage.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 log = logging.getLogger(__name__)
 
 _ROWS_FROM: Final = 8
-"""Records in a block from which on rows are cheaper than one by one."""
+"""Smaller blocks are dispatched record by record, since rows would cost more."""
 
-_TOLD_ONE_BY_ONE: Final = 10
-_TOLD_EACH: Final = 10_000
+_LOGGED_ONE_BY_ONE: Final = 10
+_LOGGED_EACH: Final = 10_000
+"""Damage may affect millions of records: of each event the first ten are logged, then each so
+many."""
 
 DelayMs = Callable[[int], int]
 
 
 class QueuesOfRecords(Protocol):
-    """Where records belong."""
+    """The queues to which records are dispatched."""
 
     def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue that a record names; None: there cannot be such a queue."""
+        """The queue that a record names; None if its topic or queue id is invalid."""
 
 
 class Dispatch:
-    """Keeps: every whole record before `position` is in its consume queue and noted in the index, which is flushed
-    by whoever needs it to have them all; `holes` and `hole_bytes` count the damaged places that were stepped over since
-    the store was opened.
+    """Dispatches the records of one log to their consume queues and the index.
 
-    :param delay_ms: delay level -> ms, for the delivery times in the schedule topic's queues.
+    `holes` and `hole_bytes` count the holes that were stepped over since the store was opened.
+
+    Invariant: every whole record before `position` has its queue entry, and its keys are collected
+    for the index. Callers that need all keys in the index flush it.
+
+    :param delay_ms: the delay (ms) of a delay level, for the delivery times in the schedule topic's
+        queues.
+    :param hole_ends: finds the ends of holes; None: a scanner of `commit_log`.
     """
 
     def __init__(
@@ -66,53 +75,60 @@ class Dispatch:
         self._delay_ms = delay_ms
         self.position = PhysicalOffset(0)
         self.store_ms = 0
-        """When the newest record that was dispatched here was stored, ms."""
+        """The latest store time of the records dispatched here, ms."""
         self.holes = 0
         self.hole_bytes = 0
         self.is_held_up = False
-        """Whether queue entries could not be written: until these are written no record may be appended, for it
-        would take the queue offset of one that waits for its entry."""
+        """Whether queue entries could not be written. Until they are, no record may be appended: it
+        would get the queue offset of one that waits for its entry."""
         self._held_up_by: Exception | None = None
-        """What kept the last ones from being written."""
+        """The error of the last attempt to write the entries."""
         self.gaps: set[ConsumeQueue] = set()
-        """Queues in which offsets were left out that no record had."""
+        """Queues that got blanks for offsets of which no record was found."""
         self.damaged: Collection[int] = ()
-        """Where records stand whose bodies recovery found damaged; their queues get blanks for them."""
+        """Physical offsets of records whose bodies recovery found damaged; they get blank
+        entries."""
         self.recovers = False
-        """Whether the log is whole as it is: no record waits for bytes that a master sends later."""
+        """Whether the log is complete, as during recovery: an incomplete last record is damage
+        then. On a slave it may be incomplete until the master sends the rest."""
         self.verifies = False
-        """Whether the records that come next were not verified by anybody in this process."""
+        """Whether to verify the next records, since recovery has not verified them."""
         self.taken: Collection[tuple[ConsumeQueue, int, PhysicalOffset]] = ()
-        """Queue offsets of damaged records, and their places: they are given to no other message."""
+        """Queue offsets of damaged records and their physical offsets. No other message may get
+        these queue offsets."""
         self.stopped: CorruptRecord | None = None
-        """Where dispatch cannot go on and why, None while it can: nothing valid is known behind a damaged place."""
+        """The damaged record at which dispatch stopped, as nothing valid after it is known; else
+        None."""
         self._stopped_with_end = -1
+        """The log's end when dispatch stopped: without new bytes another search would find
+        nothing."""
         self._hole_ends = hole_ends if hole_ends is not None else HoleScanner(commit_log)
         self.lose: Callable[[ConsumeQueue], bool] = lambda queue: False
-        """Told which queue's files cannot be written; says whether it is made anew, of all that is dispatched then: it
-        gets its entries later, and holds up no other."""
-        self._told: Counter[str] = Counter()
+        """Called with a queue whose files are damaged; returns whether the queue will be rebuilt. A
+        queue that is rebuilt gets its entries from the log later, and does not hold up dispatch."""
+        self._events: Counter[str] = Counter()
+        """How often each event occurred, by its log text."""
 
     @property
     def behind(self) -> int:
-        """Bytes of the log that are not dispatched yet."""
+        """The lag of dispatch: bytes of the log that are not dispatched yet."""
         return max(0, self._log.end - self.position)
 
     @property
     def why_behind(self) -> str:
-        """Why dispatch cannot reach the log's end, and what to do; else empty, also while half a record is the last."""
+        """Why dispatch lags and what to do; empty if it can reach the log's last whole record."""
         if self.stopped is not None:
             return (
-                f"dispatch has stopped {self.behind} bytes before the log's end, the record at physical offset "
-                f"{self.stopped.at} is damaged ({self.stopped.reason}) and nothing valid follows: wipe this broker's "
-                "store, it is copied anew"
+                f"dispatch has stopped {self.behind} bytes before the log's end, the record at "
+                f"physical offset {self.stopped.at} is damaged ({self.stopped.reason}) and nothing "
+                "valid follows: wipe this broker's store and restart it, it copies the master's log"
             )
         if self.is_held_up:
             by = self._held_up_by
-            what, advice = f"{by}", "make room on the drive, or see to the file"
+            what = f"{by}; make room on the drive, or repair the file"
             if not isinstance(by, OSError):
-                what, advice = f"{by!r}", "start the broker anew: that reads the log again"
-            return f"dispatch is {self.behind} bytes behind, queue entries cannot be written: {what}; {advice}"
+                what = f"{by!r}; restart the broker, which reads the log again"
+            return f"dispatch lags by {self.behind} bytes, queue entries cannot be written: {what}"
         return ""
 
     @property
@@ -122,8 +138,12 @@ class Dispatch:
         return self.is_held_up and isinstance(by, OSError) and by.errno in NO_ROOM
 
     def pass_over(self, end: PhysicalOffset) -> Steps[bool]:
-        """Go on at `end`: the records before it are going to be deleted. Nobody gets them, nor, in this life of the
-        broker, their queue offsets. False: they stay, for some of them found room meanwhile.
+        """Continue at `end` without the records before it, which are going to be deleted.
+
+        They are not delivered, and while this process runs no other message gets their queue
+        offsets.
+
+        :returns: False if some of them were dispatched meanwhile; then the records must stay.
         """
         begin = self.position
         lasts: dict[ConsumeQueue, tuple[int, PhysicalOffset]] = {}
@@ -139,26 +159,30 @@ class Dispatch:
         if self.position != begin:
             return False
         self._log_event(
-            "records go before they were given to anybody, there is no room for their queue entries: from=%d to=%d",
-            self.position, end,
+            "records are deleted before they were delivered, there is no room for their queue "
+            "entries: start=%d end=%d", self.position, end,
         )  # fmt: skip
         self.taken = [*self.taken, *((queue, *last) for queue, last in lasts.items())]
         self.position = max(self.position, end)
         return True
 
     def skip_blank_to(self, at: int) -> bool:
-        """Move on over the blank that closed a file, if nothing else is in front of `at`; tells whether every record
-        before `at` is dispatched."""
+        """Step over the blank that closed a file, if nothing else is before `at`.
+
+        :returns: whether every record before `at` is dispatched.
+        """
         file_end = self._log.next_file(self.position)
         if self.position < at == file_end and self._log.is_closed_at(self.position):
             self.position = file_end
         return self.position == at
 
     def catch_up(self) -> list[ConsumeQueue]:
-        """Dispatch what the log holds beyond `position`; the queues that grew. Damaged records are stepped over as
-        soon as a valid one follows.
+        """Dispatch the log from `position` to its end; returns the queues that grew.
 
-        :raises OSError: queue entries cannot be written, as a rule for want of room; what is dispatched counts.
+        Damaged records are stepped over as soon as a valid one follows.
+
+        :raises OSError: queue entries cannot be written, for want of room as a rule. `position` is
+            then after the last record that was dispatched.
         """
         grown: list[ConsumeQueue] = []
         self.position = max(self.position, self._log.start)
@@ -178,44 +202,48 @@ class Dispatch:
                         self._flush_index(self._index)
             for queue, offset, at in self.taken:
                 self._keep(queue, offset, at)
-            self.stopped, self.damaged, self.verifies, self.taken, self.recovers = (
-                None,
-                (),
-                False,
-                (),
-                False,
-            )
+            self.stopped = None
+            self.damaged = ()
+            self.taken = ()
+            self.verifies = False
+            self.recovers = False
         except CorruptRecord as error:
             self._stop(error)
-        except (
-            Exception
-        ) as error:  # whatever it was: a record without its entry would lose its offset to the next
-            self.is_held_up, self._held_up_by = True, error
+        except Exception as error:
+            # also if it is a bug: the next record must not get the offset of one without an entry
+            self.is_held_up = True
+            self._held_up_by = error
             raise
         self.is_held_up = False
         return grown
 
     def _flush_index(self, index: Index) -> None:
-        """The index may wait for room on the drive: it keeps what was noted, and queues do not wait for it. Whoever
-        flushes it next tells of that.
+        """Flush the index; if the drive has no room, it keeps the keys, and queues do not wait for
+        it.
+
+        The next flush, by the store, logs the error.
         """
         with suppress(OSError):
             index.flush()
 
     def _stop(self, error: CorruptRecord) -> None:
-        """Told once for each place: dispatch is tried again for as long as the broker runs."""
+        """Stop at a damaged record; logged once per record, since dispatch is retried for ever."""
         if self.stopped is None or self.stopped.at != error.at:
             log.error(
-                "dispatch stopped: damaged record and nothing valid behind it yet physical_offset=%d log_end=%d "
-                "reason=%r; if this stays, compare the log with another broker's (roquet store check)",
+                "dispatch stopped at a damaged record, nothing valid follows yet: "
+                "physical_offset=%d log_end=%d reason=%r; if this persists, compare the log with "
+                "another broker's (roquet store check)",
                 error.at, self._log.end, error.reason,
             )  # fmt: skip
         self.stopped = error
         self._stopped_with_end = self._log.end if self._hole_ends.is_done else -1
 
     def step_over(self, hole: Hole) -> list[ConsumeQueue]:
-        """Go on behind a hole; the queues that grew. Where its record's queue and offset are known, no other message
-        gets that offset: it is in the copies of this log, too, and consumers may be past it."""
+        """Continue after a hole; returns the queues that grew.
+
+        If queue and offset of its record are known, the queue gets a blank there: no other message
+        may get that offset, since copies of this log have it, too, and consumers may be past it.
+        """
         queue = self._queue_of_damaged(hole)
         if queue is not None and hole.request is not None:
             self._keep(queue, hole.request.queue_offset, hole.start)
@@ -223,14 +251,14 @@ class Dispatch:
         self.hole_bytes += hole.size
         self.position = max(self.position, hole.end)
         self._log_event(
-            "damaged record stepped over physical_offset=%d next=%d bytes=%d reason=%r; consumers do not get it: "
-            "restore it from another broker's log or a backup (roquet store check)",
+            "damaged record stepped over: physical_offset=%d next=%d bytes=%d reason=%r; consumers "
+            "do not get it, restore it from another broker's log or a backup (roquet store check)",
             hole.start, hole.end, hole.size, hole.reason,
         )  # fmt: skip
         return [] if queue is None else [queue]
 
     def _keep(self, queue: ConsumeQueue, offset: int, at: PhysicalOffset) -> None:
-        """Let a queue have a blank for the damaged record at `at`, unless it has something at that offset."""
+        """Write a blank for the damaged record at `at`, unless the queue has an entry for it."""
         if offset >= queue.max_offset and at >= queue.log_end and queue.can_go_on_at(offset):
             try:
                 queue.make_room(1, offset)
@@ -241,7 +269,8 @@ class Dispatch:
                     raise
 
     def _queue_of_damaged(self, hole: Hole) -> ConsumeQueue | None:
-        """The queue that gets a blank for a damaged record; None where that is not known, or it has its entry."""
+        """The queue that gets a blank for a damaged record; None if it needs none or is not
+        known."""
         request = hole.request
         if request is None or not request.is_queued:
             return None
@@ -251,45 +280,46 @@ class Dispatch:
         return queue
 
     def _log_event(self, text: str, *values: object) -> None:
-        """Log an event: the first ones of its kind, then each ten-thousandth."""
-        self._told[text] += 1
-        count = self._told[text]
-        if count <= _TOLD_ONE_BY_ONE:
+        """Log the first ten events of a kind, then each ten-thousandth."""
+        self._events[text] += 1
+        count = self._events[text]
+        if count <= _LOGGED_ONE_BY_ONE:
             log.error(text, *values)
-        elif count == _TOLD_ONE_BY_ONE + 1 or count % _TOLD_EACH == 0:
+        elif count == _LOGGED_ONE_BY_ONE + 1 or count % _LOGGED_EACH == 0:
             log.error(text + " (event %d of its kind, most are not logged)", *values, count)
 
     def dispatch_block(self, block: RecordBlock) -> list[ConsumeQueue]:
-        """Dispatch the records of a block, as rows where that is possible and pays; the queues that grew."""
+        """Dispatch a block, as rows if that is cheaper; returns the queues that grew."""
         rows = self._rows(block)
         if rows is None:
             records = block.records()
             return [
                 queue
                 for at, data in records
-                if (queue := self._put_arrival(read_dispatch_request(at, data))) is not None
+                if (queue := self._put_request(read_dispatch_request(at, data))) is not None
             ]
         return self.dispatch_rows(block, rows)
 
     def prepared(self, block: RecordBlock) -> Callable[[], list[ConsumeQueue]]:
-        """What does the same for a block that is not in the log yet: all of it that can fail has been done by then.
+        """Prepare the dispatch of a block before it is appended.
 
-        There must be room in its queues.
+        The returned function cannot fail, if there is room in the queues; call it after the append.
         """
         rows = self._rows(block)
         if rows is not None:
             return partial(self.dispatch_rows, block, rows)
         requests = [read_dispatch_request(at, data) for at, data in block.records()]
         return lambda: [
-            queue for request in requests if (queue := self._put_arrival(request)) is not None
+            queue for request in requests if (queue := self._put_request(request)) is not None
         ]
 
     def _rows(self, block: RecordBlock) -> Rows | None:
+        """The block as rows; None to dispatch it record by record."""
         is_new = self._index is None or block.at > self._index.end_at
         return rows_of(block) if is_new and len(block) >= _ROWS_FROM else None
 
     def dispatch_rows(self, block: RecordBlock, rows: Rows) -> list[ConsumeQueue]:
-        """Dispatch a block's records; the queues that grew."""
+        """Dispatch a block's records by queue; returns the queues that grew."""
         for level, numbers in rows.delayed:
             rows.tag_codes[numbers] = rows.store_ms[numbers] + self._level_ms(level)
         grown = [
@@ -303,7 +333,7 @@ class Dispatch:
         return grown
 
     def _put_part(self, part: QueuePart) -> ConsumeQueue | None:
-        """Write a queue's entries; the queue, None when it had them all."""
+        """Write a queue's entries of a block; returns the queue if it grew."""
         queue = self._queue(part.at, part.topic, part.queue_id)
         if queue is None:
             return None
@@ -322,14 +352,15 @@ class Dispatch:
         ]
         return queue if any(written) else None
 
-    def _put_arrival(self, request: DispatchRequest) -> ConsumeQueue | None:
+    def _put_request(self, request: DispatchRequest) -> ConsumeQueue | None:
+        """Dispatch the record at `position` and move on; returns the queue if it grew."""
         queue = self.put(request)
         self.store_ms = max(self.store_ms, request.store_ms)
         self.position = PhysicalOffset(request.physical + request.size)
         return queue
 
     def put(self, request: DispatchRequest) -> ConsumeQueue | None:
-        """Dispatch one record; the queue that grew, None when it takes no slot or was there already."""
+        """Dispatch one record; returns its queue if that grew."""
         at, queue = request.physical, None
         if request.is_queued:
             queue, code = self._queue(at, request.topic, request.queue_id), self._tag_code(request)
@@ -341,13 +372,14 @@ class Dispatch:
         return queue
 
     def _queue(self, at: int, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue that the record at `at` names; None where there cannot be one, or where it is made anew."""
+        """The queue that the record at `at` names; None if that is invalid or being rebuilt."""
         queue = self._queues.of_record(topic, queue_id)
         if queue is not None and queue.is_lost:
             return None
         if queue is None:
             self._log_event(
-                "the record at physical offset %d is in no queue: it names topic %r, queue %d",
+                "record is in no queue, its topic or queue id is invalid: physical_offset=%d "
+                "topic=%r queue=%d",
                 at,
                 topic,
                 queue_id,
@@ -363,14 +395,17 @@ class Dispatch:
         tag_code: int,
         store_ms: int,
     ) -> bool:
-        """Write an entry, unless the queue has it already."""
+        """Write an entry unless the queue has it already; returns whether it was written."""
         if physical + size <= queue.log_end:
             return False
         if not queue.can_go_on_at(offset) and self._begins_anew(queue, offset):
             queue.delete()
         if not queue.can_go_on_at(offset):
-            text = "the record at physical offset %d is in no queue: it says offset %d, queue %s:%d goes on at %d"
-            self._log_event(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)
+            self._log_event(
+                "record is in no queue, its queue offset is too far from the queue's end: "
+                "physical_offset=%d queue_offset=%d topic=%s queue=%d max_offset=%d",
+                physical, offset, queue.topic, queue.queue_id, queue.max_offset,
+            )  # fmt: skip
             return False
         if offset > queue.max_offset > 0:
             self.gaps.add(queue)
@@ -384,15 +419,17 @@ class Dispatch:
         return True
 
     def _begins_anew(self, queue: ConsumeQueue, offset: int) -> bool:
-        """Whether a queue that has entries begins with this offset all the same.
+        """Whether a queue that has entries begins again with this offset.
 
-        At offset 0 it does: a master gives it again only where the topic was deleted and made again, of which the log
-        says nothing to its slaves. Else after a crash that took the entries between, where retention had deleted the
-        records of those that are left: nothing in this queue can be read any more.
+        It does at offset 0: a master assigns it again only if the topic was deleted and created
+        again, which the log does not tell its slaves. It also does if a crash took the entries in
+        between and retention has deleted the records of the entries that are left: nothing in this
+        queue can be read any more.
         """
         return offset == 0 or (queue.max_offset < offset and queue.log_end <= self._log.start)
 
     def _tag_code(self, request: DispatchRequest) -> int:
+        """The tag code of a record's entry; in the schedule topic the delivery time in ms."""
         level = request.delay_level
         if level is not None:
             return request.store_ms + self._level_ms(level)

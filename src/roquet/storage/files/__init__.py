@@ -1,4 +1,4 @@
-"""Files of a store: directories, segments, mapped files, the lock, what follows a failed sync.
+"""Files of a store: folders, segments, mapped files, the lock, and the rule for failed syncs.
 
 May import of `storage`: nothing.
 """

@@ -1,4 +1,4 @@
-"""The end of a file that its owner has forgotten."""
+"""Deletes a file that its owner has forgotten."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from roquet.storage.files.disk import Disk, DiskFile
 
 
 class Deletion:
-    """Deletes a file when it is called, off the loop if need be.
+    """The deletion of one file; it is run by a call, which may be off the loop.
 
-    Keeps: the file is closed once, however often its deletion is tried: its descriptor may be another file's by then.
+    Invariant: the file is closed once, however often its deletion is tried. A second close could
+    close another file that has got the same descriptor number.
 
-    :param file: the file if it is open.
+    :param file: the file if it is open, else None.
     """
 
     __slots__ = ("_disk", "_file", "path")
@@ -24,15 +25,16 @@ class Deletion:
 
     @property
     def is_there(self) -> bool:
-        """Whether the file is still there, or nobody can say."""
+        """Whether the file still exists; True if the folder cannot be read."""
         try:
             return self.path.name in (name for name, _ in self._disk.names(self.path.parent))
         except OSError:
             return True
 
     def __call__(self) -> None:
-        """
-        :raises OSError: the file, or its name, is still there; to be called again.
+        """Close and delete the file.
+
+        :raises OSError: the deletion failed or may not be durable; to be called again.
         """
         file, self._file = self._file, None
         if file is not None:

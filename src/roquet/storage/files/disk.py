@@ -1,4 +1,4 @@
-"""What a store asks of a file system, and the machine's own; a simulation puts a forgetful one in its stead."""
+"""The file system as the store uses it; the simulation has another one, which can lose writes."""
 
 from __future__ import annotations
 
@@ -18,95 +18,102 @@ from roquet.storage.files.mapped_file import MappedFile, tell_unreadable, unread
 
 
 class DiskFile(Protocol):
-    """A file of fixed size, mapped.
+    """A mapped file of fixed size.
 
-    Keeps: what was written to `buffer` before `sync` returned survives a crash of the machine, once its name does
-    (`Disk.sync_names`). A sync that failed may have dropped what it did not write: a later one says nothing about that.
+    Invariant: bytes that were written to `buffer` before a `sync` that succeeded survive a crash of
+    the machine, if the file's name does (`Disk.sync_names`). A sync that failed may have dropped
+    bytes, and the success of a later sync does not mean that they are durable.
     """
 
     size: int
     is_new: bool
-    """Whether this opening made it."""
+    """Whether this `open` created the file."""
 
     @property
     def buffer(self) -> mmap.mmap | bytearray:
-        """Its bytes; slices, slice assignment and `struct.pack_into` work on it."""
+        """The file's bytes, for slices, slice assignment and `struct.pack_into`."""
         ...
 
     def read(self, at: int, size: int) -> bytes:
-        """The same as a slice of `buffer`, but not through the mapping: a hole in the file needs no room for it, and a
-        page that cannot be read does not end the process (decision 0026).
+        """Read bytes as a slice of `buffer` would, but not through the mapping.
 
-        :raises UnreadableFile: the drive does not give the bytes, or the file has lost them.
+        So a sparse part of the file takes no room on the drive, and a page that cannot be read does
+        not kill the process (decision 0026).
+
+        :raises UnreadableFile: the drive cannot read the bytes, or the file was truncated.
         """
         ...
 
     def require_whole(self) -> None:
-        """To be called before `buffer` is used: a look at bytes that the file has lost ends the process.
+        """Check, before `buffer` is used, that the file was not truncated.
 
-        :raises UnreadableFile: it is shorter than it was made.
+        An access to mapped bytes after the file's end kills the process.
+
+        :raises UnreadableFile: the file is shorter than it was made.
         """
         ...
 
     def require_name(self) -> None:
-        """See whether the path still leads to this file, if it is not discarded; may be called off the loop.
+        """Check that the path still leads to this file, unless it is discarded; also off the loop.
 
-        :raises UnreadableFile: somebody has deleted or replaced it: what was written here ends with this process.
+        :raises UnreadableFile: the file was deleted or replaced; its bytes are lost when this
+            process ends.
         """
         ...
 
     def next_data(self, at: int) -> int:
-        """The first byte from `at` on that may hold something else than a hole; the size of the file for none."""
+        """The first byte from `at` on that is not in a sparse part of the file, or its size."""
         ...
 
     def write(self, at: int, data: bytes | memoryview) -> None:
-        """The same as assigning to a slice of `buffer`, cheaper for more than a page.
+        """Write bytes as an assignment to a slice of `buffer` would; cheaper for more than a page.
 
         :raises OSError: the drive is full; nothing was written.
         """
         ...
 
     def reserve(self, start: int, end: int) -> None:
-        """See to it that stores to these bytes of `buffer` find room on the drive, where the system can promise that.
+        """Reserve room on the drive for stores to these bytes of `buffer`, if the system can.
 
-        A store that finds none ends the process.
+        A store to a mapped page for which the drive has no room kills the process.
 
         :raises OSError: the drive is full.
         """
         ...
 
     def sync(self, start: int, end: int) -> None:
-        """Make the bytes from `start` to `end` durable; may take long. Nothing to do once the file is discarded.
+        """Make the bytes from `start` to `end` durable, unless the file is discarded; may take
+        long.
 
-        :raises UnreadableFile: as `require_name`, which is asked after that.
+        :raises UnreadableFile: as `require_name`, which is called after the sync.
         """
         ...
 
     def expect_reads(self) -> None:
-        """It is written no more; from now on it is read, mostly in order."""
+        """Tell the kernel that the file will only be read from now on, mostly in order."""
         ...
 
     def close(self) -> None:
-        """To be called once, when nobody syncs it."""
+        """Close the file; to be called once, while no thread syncs it."""
         ...
 
     def discard(self) -> None:
-        """Close it since it is going to be deleted; a `sync` that runs in a thread comes to its end first."""
+        """Close the file before its deletion; a `sync` that runs in a thread ends first."""
         ...
 
 
 class Lock(Protocol):
-    """A held lock; the directory is free again once it is released or its process ends.
+    """A held lock of a store; it is free again once it is released or its process ends.
 
-    `was_ours`: whoever had it since `sign` was called last was one of our brokers.
+    `was_ours`: no other kind of broker has held the lock since the last `sign`.
     """
 
     was_ours: bool
 
     def sign(self) -> None:
-        """Note that no broker but ours has had the store, as far as its files tell.
+        """Record in the lock file that this broker has the store.
 
-        :raises OSError: that could not be written.
+        :raises OSError: the file could not be written.
         """
         ...
 
@@ -114,81 +121,87 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
-    """What the storage package asks of a file system."""
+    """The file system as the storage package uses it."""
 
     def require_file(self, path: Path, size: int) -> None:
-        """See whether the file at `path` is there, which was there with this size; may be called off the loop.
+        """Check that a known file still exists with this size; may be called off the loop.
 
-        :raises UnreadableFile: it is not there any more, or has another size.
+        :raises UnreadableFile: the file does not exist any more, or has another size.
         """
         ...
 
     def reopen(self, path: Path, size: int) -> DiskFile:
-        """The file at `path`, which was there with this size.
+        """Open a known file of this size.
 
         :raises UnreadableFile: as `require_file`.
         """
         ...
 
     def open(self, path: Path, size: int) -> DiskFile:
-        """The file at `path`, made with `size` zero bytes where there is none; folders are made as needed."""
+        """Open a file; if it does not exist, create it, with its folders and `size` zero bytes."""
         ...
 
     def require_descriptors(self, path: Path) -> None:
-        """To be asked before a queue gets its first file, of which clients can ask for thousands.
+        """Check, before a queue gets its first file, that the process has enough file descriptors.
 
-        :raises OSError: what is left of the process's file descriptors is for the log, state files and connections.
+        Clients can cause thousands of queues.
+
+        :raises OSError: the descriptors left are for the log, state files and connections.
         """
         ...
 
     def names(self, folder: Path) -> list[tuple[str, int]]:
-        """Name and size of each file in `folder`, by name; nothing where there is no such folder."""
+        """Name and size of each file in a folder, sorted by name; empty if there is no folder."""
         ...
 
     def folders(self, folder: Path) -> list[str]:
-        """Names of the folders in `folder`, in order."""
+        """Sorted names of the folders in `folder`."""
         ...
 
     def read(self, path: Path) -> bytes | None:
-        """A whole file, None where there is none."""
+        """The content of a file, None if it does not exist."""
         ...
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Make `path` hold `data`, durably and at once: after a crash it is the old file or the new."""
+        """Replace a file atomically and durably: after a crash it is the old or the new one."""
         ...
 
     def delete(self, path: Path) -> None:
-        """Delete a file, durably; one that is not there is no error."""
+        """Delete a file durably; a file that does not exist is no error."""
         ...
 
     def delete_folder(self, folder: Path) -> None:
-        """Delete an empty folder; one that is not there is no error."""
+        """Delete an empty folder; a folder that does not exist is no error."""
         ...
 
     def sync_names(self, path: Path) -> None:
-        """Make the names durable that lead to a file which `open` has made; may take long. Nothing if it is gone."""
+        """Sync the folders that lead to a file that `open` created; may take long.
+
+        A file that does not exist any more is no error.
+        """
         ...
 
     def forget_cached(self, path: Path) -> None:
-        """Let a file that nobody has open be read from the drive again, where the system can promise that.
+        """Drop the cached pages of a file that is not open, if the system can.
 
-        After a sync that failed the system may show bytes of it that are nowhere else.
+        After a failed sync the page cache may have bytes that are not on the drive.
         """
         ...
 
     def modified_ms(self, path: Path) -> int:
-        """When the file was last written, ms since the epoch."""
+        """When the file was last written, ms since 1970."""
         ...
 
     def used_ratio(self, folder: Path) -> float:
-        """Which share of the drive that holds `folder` is in use, rounded up to hundredths.
+        """The used share (0 to 1) of the drive that holds `folder`, rounded up to hundredths.
 
         See docs/storage/retention.md#when-a-segment-goes.
         """
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Take Apache's lock on a store: a POSIX record lock on byte 0 of `path` (docs/storage/files.md#the-file-lock).
+        """Take Apache's lock on a store: a POSIX record lock on byte 0 of `path`
+        (docs/storage/files.md#the-file-lock).
 
         :raises StoreError: another process holds it.
         """
@@ -196,30 +209,29 @@ class Disk(Protocol):
 
 
 class RealDisk:
-    """The machine's file system.
-
-    Keeps: `_made` are folders made by `open` whose names may not be durable.
-    """
+    """The file system of the machine."""
 
     def __init__(self) -> None:
         self._made: set[Path] = set()
-        self._told: set[Path] = set()
+        """Folders created by `open` whose names may not be durable."""
+        self._logged: set[Path] = set()
+        """Files that were logged as unreadable."""
         self._descriptors_max = descriptors.limit()
 
     def require_descriptors(self, path: Path) -> None:
         if not descriptors.are_left(descriptors.FOR_NEW_QUEUES, self._descriptors_max):
-            what = f"no file for another queue, {self._descriptors_max} descriptors are nearly all in use: "
-            raise OSError(
-                errno.EMFILE,
-                f"{what}raise the limit of open files (ulimit -n), or use fewer queues",
-                str(path),
+            text = (
+                f"a new queue cannot have a file, nearly all {self._descriptors_max} file "
+                "descriptors of the process are in use: raise the limit of open files (ulimit -n), "
+                "or use fewer queues"
             )
+            raise OSError(errno.EMFILE, text, str(path))
 
     def require_file(self, path: Path, size: int) -> None:
         try:
             found = path.stat().st_size
         except FileNotFoundError:
-            raise self._unreadable(path, "it is not there any more") from None
+            raise self._unreadable(path, "it does not exist any more") from None
         if found != size:
             raise self._unreadable(path, f"it has {found} bytes, it was made with {size}")
 
@@ -228,8 +240,8 @@ class RealDisk:
         return MappedFile(path, size)
 
     def _unreadable(self, path: Path, why: str) -> UnreadableFile:
-        if path not in self._told:
-            self._told.add(path)
+        if path not in self._logged:
+            self._logged.add(path)
             tell_unreadable(path, why)
         return unreadable(path, why)
 
@@ -270,7 +282,7 @@ class RealDisk:
             folder.rmdir()
 
     def sync_names(self, path: Path) -> None:
-        with suppress(FileNotFoundError):  # what was deleted meanwhile needs no name
+        with suppress(FileNotFoundError):  # a file that was deleted meanwhile needs no durable name
             files.sync(path.parent)
             for folder in path.parents:
                 if folder in self._made:

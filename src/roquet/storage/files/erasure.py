@@ -1,4 +1,4 @@
-"""Zeros in the place of what stands behind the end of a file's bytes."""
+"""Erases the bytes after the valid end of a file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ _ZEROS: Final = bytes(_COMPARED_AT_ONCE)
 
 
 def erase(file: DiskFile, at: int) -> bool:
-    """Make everything from byte `at` on zero; tells whether something else stood there. It is not durable after that.
+    """Zero all bytes from `at` on, without a sync.
 
-    The last page goes first, each in one write: a process that is killed meanwhile leaves a file that ends earlier, and
-    the next start cuts it at the same place. Pages of zeros are not written: they may have no room on the drive.
+    The last page is zeroed first, each page by one write. If the process is killed meanwhile, the
+    file ends earlier, and the next start truncates it at the same offset. Pages of zeros are not
+    written: the drive may have no room for them.
 
-    :raises OSError: a page could not be read or written; those behind it are zero.
+    :returns: whether there were other bytes than zeros.
+    :raises OSError: a page could not be read or written; the pages after it are zero.
     """
     pages = list(_pages_with_data(file, at))
     for page in reversed(pages):
@@ -27,7 +29,7 @@ def erase(file: DiskFile, at: int) -> bool:
 
 
 def _pages_with_data(file: DiskFile, at: int) -> Iterator[int]:
-    """Where the pages begin, the first one at `at`, in which a byte is not zero."""
+    """Starts of the pages that are not all zero; the first page is taken to begin at `at`."""
     while (at := file.next_data(at)) < file.size:
         end = min(file.size, at - at % _COMPARED_AT_ONCE + _COMPARED_AT_ONCE)
         data = file.read(at, end - at)

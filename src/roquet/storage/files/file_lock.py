@@ -1,4 +1,4 @@
-"""The lock of a store's folder: no two brokers, ours or Apache's, use one at the same time."""
+"""The lock of a store: no two brokers, ours or Apache's, use a store at the same time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ else:
 
 
 _APACHES: Final = b"lock"
-"""What Apache's brokers write into the file at each start."""
+"""Apache's brokers write it to the lock file at each start."""
 _OURS: Final = b"ours"
+"""`sign` writes it: no other broker has used the store since."""
 
 
 class FileLock:
-    """The lock that Apache's brokers take, too. Its file says who had the store last.
+    """The file lock that Apache's brokers take, too. The file says which kind of broker had it
+    last.
 
-    Keeps: `was_ours` is true only if nobody but us had the store since `sign` was called there.
+    Invariant: `was_ours` is True only if no other broker has used the store since `sign`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +57,7 @@ class FileLock:
             self._write(_APACHES)
 
     def sign(self) -> None:
-        """Say that the store is ours, until another broker takes the lock."""
+        """Record in the lock file that this broker has the store; Apache's broker overwrites it."""
         if not self.was_ours:
             self._write(_OURS)
 
@@ -72,7 +74,8 @@ class FileLock:
 
 
 _HELD: Final[dict[Path, FileLock]] = {}
-"""By path: a process gets such a lock as often as it asks, and loses it with any descriptor of the file it closes."""
+"""Locks of this process by path. A POSIX lock is granted to a process again and again, and lost
+when it closes any descriptor of the file, so this process may open the file only once."""
 
 
 def _locked(path: Path) -> StoreError:
@@ -80,5 +83,5 @@ def _locked(path: Path) -> StoreError:
 
 
 def is_locked_here(path: Path) -> bool:
-    """Whether this process holds that lock."""
+    """Whether this process holds the lock at `path`."""
     return path.resolve() in _HELD

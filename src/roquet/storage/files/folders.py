@@ -1,4 +1,4 @@
-"""Which folders the files of a log are in, and which one its next file goes to.
+"""The folders of a log's files, and the choice of the folder for its next file.
 
 See docs/storage/files.md#several-directories-for-the-commit-log.
 """
@@ -12,10 +12,12 @@ from roquet.storage.files.disk import Disk
 
 
 class LogFolders:
-    """One folder, or several that share the files of one log.
+    """One or several folders that share the files of one log.
 
-    :param read_only: of `writable`, or beside them: files in these are read, new ones never go there.
-    :param fullest: a folder on a drive that is used beyond this share of it gets no new file while others may.
+    :param read_only: folders, also if they are among `folders`, whose files are read and which get
+        no new file.
+    :param fullest: a folder whose drive is used beyond this share (0 to 1) gets no new file while
+        another folder can have it.
     """
 
     def __init__(
@@ -37,7 +39,10 @@ class LogFolders:
                 yield folder / name, size
 
     def for_file(self, number: int) -> Path:
-        """Where file `number` of the log goes: in turn to those with room, to all of them if none has."""
+        """The folder for file `number` of the log.
+
+        The folders whose drives have room take turns; if none has room, all of them do.
+        """
         folders = self._writable
         if len(folders) > 1:
             folders = [

@@ -1,4 +1,4 @@
-"""A file of the machine's file system, mapped: what `DiskFile` promises."""
+"""Mapped files of the machine's file system, the real implementation of `DiskFile`."""
 
 from __future__ import annotations
 
@@ -19,44 +19,42 @@ from roquet.errors import UnreadableFile
 log = logging.getLogger(__name__)
 
 _CAN_SYNC_BY_DESCRIPTOR: Final = sys.platform == "linux"
-"""Linux writes mapped pages of a file back on fdatasync; elsewhere the mapping has to be told first."""
+"""On Linux fdatasync writes back a file's mapped pages; elsewhere the mapping is flushed first."""
 
 
 def tell_unreadable(path: Path, why: str) -> None:
+    """Log that a file cannot be read."""
     log.error(
-        "a file of the store cannot be read: path=%s why=%s; what is in it is refused, the rest is served. "
-        "A queue's file that was cut or deleted is made anew from the log; to bring back one of the log stop this "
-        "broker, or let it begin anew as a slave",
-        path,
-        why,
-    )
+        "a file of the store cannot be read: path=%s reason=%s; requests that need it fail, all "
+        "others are served. A consume queue's file is rebuilt from the log; to restore a file of "
+        "the log stop this broker, or let it start over as a slave", path, why,
+    )  # fmt: skip
 
 
 GONE: Final = "a file of the store was deleted or replaced while it was in use"
 
 
 def tell_gone(path: Path) -> None:
+    """Log that an open file was deleted or replaced."""
     log.error(
-        "%s: path=%s; what it held can be read until this broker ends. A queue's file is made anew from the log; for "
-        "one of the log let this broker begin anew as a slave, or restore the file from a backup after the broker has "
-        "ended",
-        GONE,
-        path,
-    )
+        "%s: path=%s; its content can be read until this broker ends. A consume queue's file is "
+        "rebuilt from the log; for a file of the log let this broker start over as a slave, or stop "
+        "it and restore the file from a backup", GONE, path,
+    )  # fmt: skip
 
 
 def unreadable(path: Path, why: str) -> UnreadableFile:
-    """The error for whoever needs the file."""
+    """The error for a caller that needs the file."""
     return UnreadableFile(errno.EIO, f"a file of the store cannot be read: {why}", str(path))
 
 
 class _Descriptor:
-    """An open file's descriptor, which the event loop and threads use.
+    """The descriptor of an open file, which the event loop and other threads use.
 
-    Keeps: it is closed once, and not while it is `held`: its number may be another file's the moment after. From then
-    on `number` is -1, which the kernel refuses.
+    Invariant: it is closed once, and not while it is `held`, since the kernel may give its number
+    to another file at once. After that `number` is -1, which the kernel refuses.
 
-    :param closed: told once it is.
+    :param closed: called once it is closed.
     """
 
     def __init__(self, number: int, closed: Callable[[], None]) -> None:
@@ -68,9 +66,9 @@ class _Descriptor:
 
     @contextmanager
     def held(self) -> Iterator[int]:
-        """The number; closing waits.
+        """Use the number; a `close` meanwhile takes effect afterwards.
 
-        :raises OSError: it is closed.
+        :raises OSError: the descriptor is closed.
         """
         with self._lock:
             if self._is_closing:
@@ -96,10 +94,11 @@ class _Descriptor:
 
 
 class MappedFile:
-    """Its errors name the file.
+    """A mapped file of the machine's file system; its errors name the file.
 
-    Keeps: its syncs run one after the other, and none after one that failed. The system tells one of two of an error,
-    the other could say success before that one has said anything.
+    Invariant: syncs of a file run one after the other, and none after one that failed. The kernel
+    reports an error to only one of two syncs at the same time, and the other one could report
+    success first.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -107,7 +106,7 @@ class MappedFile:
         self.size = size
         self._syncing = threading.Lock()
         self._failure: OSError | None = None
-        self._is_told = False
+        self._is_logged = False
         number, self.is_new = _open(path)
         self._descriptor = _Descriptor(number, self._unmap)
         self._is_discarded = False
@@ -119,14 +118,17 @@ class MappedFile:
             self._advise("MADV_RANDOM")
         except OSError:
             os.close(number)
-            if self.is_new:  # or the next attempt takes it for one whose name is durable
+            if self.is_new:  # else the next attempt would take its name for durable
                 with suppress(OSError):
                     path.unlink()
             raise
 
     def _advise(self, advice: str) -> None:
-        """Tell the kernel, where it listens. Without this a first write reads ahead into a file of holes, which takes
-        a thousand times as long as the write itself where read-ahead is set to megabytes."""
+        """Advise the kernel how the mapping will be used, if the system can.
+
+        Without MADV_RANDOM the first write to a page reads ahead into the sparse file. If
+        read-ahead is set to megabytes, that takes a thousand times as long as the write.
+        """
         if hasattr(mmap, advice):
             self._map.madvise(getattr(mmap, advice))
 
@@ -135,7 +137,7 @@ class MappedFile:
         return self._map
 
     def read(self, at: int, size: int) -> bytes:
-        if sys.platform == "win32":  # where nobody can cut a mapped file
+        if sys.platform == "win32":  # a mapped file cannot be truncated there
             return self._map[at : at + size]
         try:
             data = os.pread(self._descriptor.number, size, at)
@@ -144,7 +146,7 @@ class MappedFile:
                 raise
             raise self._unreadable(f"{error.strerror} at byte {at}") from error
         if len(data) < size and len(data) < self.size - at:
-            raise self._unreadable(f"it has lost its bytes from {at + len(data)} on")
+            raise self._unreadable(f"it was truncated at byte {at + len(data)}")
         return data
 
     def require_whole(self) -> None:
@@ -155,9 +157,9 @@ class MappedFile:
             raise self._unreadable("it is shorter than it was made")
 
     def _unreadable(self, why: str) -> UnreadableFile:
-        if not self._is_told:
+        if not self._is_logged:
             tell_unreadable(self._path, why)
-        self._is_told = True
+        self._is_logged = True
         return unreadable(self._path, why)
 
     def write(self, at: int, data: bytes | memoryview) -> None:
@@ -175,18 +177,20 @@ class MappedFile:
             raise
 
     def reserve(self, start: int, end: int) -> None:
-        if hasattr(os, "posix_fallocate"):  # Windows gives a file all its clusters when it is made
+        if hasattr(os, "posix_fallocate"):  # Windows allocates all clusters when a file is created
             with naming(self._path):
                 os.posix_fallocate(self._descriptor.number, start, end - start)
 
     @contextmanager
-    def _only_once(self) -> Iterator[None]:
-        """Make something durable, unless that has failed before."""
+    def _sync_attempt(self) -> Iterator[None]:
+        """Run a sync of the file, unless one has failed before.
+
+        :raises OSError: this sync failed, or an earlier one.
+        """
         with self._syncing:
             if self._failure is not None:
-                raise OSError(
-                    self._failure.errno, "a sync of it has failed before", str(self._path)
-                )
+                text = "an earlier sync of the file has failed"
+                raise OSError(self._failure.errno, text, str(self._path))
             try:
                 with naming(self._path):
                     yield
@@ -209,7 +213,7 @@ class MappedFile:
 
     def sync(self, start: int, end: int) -> None:
         try:
-            with self._only_once(), self._descriptor.held() as number:
+            with self._sync_attempt(), self._descriptor.held() as number:
                 self._sync(number, start, end)
         except OSError as error:
             if not (self._is_discarded and error.errno == errno.EBADF):
@@ -217,25 +221,28 @@ class MappedFile:
         self.require_name()
 
     def require_name(self) -> None:
-        # in this order: the store discards a file before it deletes it
+        # name first: the store discards a file before it deletes it, so a deletion by the store
+        # cannot look like one by an operator
         if self._has_its_name() or self._is_discarded:
             return
-        if not self._is_told:
+        if not self._is_logged:
             tell_gone(self._path)
-        self._is_told = True
+        self._is_logged = True
         raise UnreadableFile(errno.EIO, GONE, str(self._path))
 
     def _has_its_name(self) -> bool:
-        """Whether the path still leads to this file. A count of its links would not do: a file that was moved has one,
-        and so has one that a backup links to.
+        """Whether the path still leads to this file.
+
+        The count of its links does not say so: a file that was moved has a link, and so has a file
+        that a backup links to.
         """
-        if sys.platform == "win32":  # where nobody can delete a mapped file
+        if sys.platform == "win32":  # a mapped file cannot be deleted there
             return True
         try:
             return os.path.samestat(self._found, self._path.stat())
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # a folder that may not be entered for a while, say: nobody knows
+        except OSError:  # not known, for example if the folder may not be entered for a while
             return True
 
     def _sync(self, number: int, start: int, end: int) -> None:
@@ -254,7 +261,7 @@ class MappedFile:
         self._descriptor.close()
 
     def _unmap(self) -> None:
-        """Bytes that an answer still refers to stay mapped until it is sent."""
+        """Unmap the file; if a response still refers to its bytes, that happens once it is sent."""
         try:
             self._map.close()
         except BufferError:
@@ -262,14 +269,14 @@ class MappedFile:
 
 
 def _mapped(number: int, size: int) -> mmap.mmap:
-    """Where Python can, without a second descriptor that the mapping would keep for itself."""
+    """Map a file, if Python can without the second descriptor that the mapping would keep open."""
     if sys.version_info >= (3, 13) and sys.platform != "win32":
         return mmap.mmap(number, size, trackfd=False)
     return mmap.mmap(number, size)
 
 
 def _open(path: Path) -> tuple[int, bool]:
-    """A descriptor of the file at `path`, and whether it was made."""
+    """A descriptor of the file at `path`, and whether the file was created."""
     flags = os.O_RDWR | getattr(os, "O_BINARY", 0)
     try:
         return os.open(path, flags), False

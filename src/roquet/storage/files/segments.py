@@ -1,4 +1,4 @@
-"""Equal-size files addressed as one byte range; each file's name is the offset of its first byte."""
+"""Segments: equal-size files of one byte range, each named by the offset of its first byte."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from roquet.storage.files.folders import LogFolders
 
 NAME_DIGITS: Final = 20
 _END_MAX: Final = 1 << 63
-"""Offsets are signed longs."""
+"""Offsets are signed longs, so all are below this."""
 
 
 def is_number(name: str) -> bool:
-    """Whether a name is decimal digits and nothing else; `str.isdigit` takes "²", too, which is no number."""
+    """Whether a name consists of decimal digits; `str.isdigit` alone is true for "²" as well."""
     return name.isascii() and name.isdigit()
 
 
 def file_name(start: int) -> str:
-    """20 decimal digits."""
+    """The name of the file that begins at `start`: 20 decimal digits."""
     return f"{start:0{NAME_DIGITS}d}"
 
 
 class Durable:
-    """How far the bytes of a range are on the drive.
+    """The end of the durable bytes of a byte range.
 
-    Keeps: it only grows. Who cuts the range takes another one, so that a thread that still syncs what was cut away says
-    nothing of what comes in its place.
+    Invariant: `end` only grows. To truncate the range, its owner replaces the object by `cut`. A
+    thread that still syncs truncated bytes then updates the old object, and does not mark new bytes
+    as durable.
     """
 
     __slots__ = ("end",)
@@ -42,16 +43,17 @@ class Durable:
         self.end = end
 
     def cut(self, end: int) -> Durable:
-        """What it is of a range that ends there."""
+        """The durable end of the range after it is truncated at `end`."""
         return Durable(min(self.end, end))
 
 
 class Segments:
-    """The files of one byte range; one is opened when somebody wants its bytes.
+    """The files of one byte range; a file is opened when its bytes are first needed.
 
-    Keeps: `starts` are adjacent multiples of `file_size`, ascending; `_paths` and `_files` are theirs, in that order.
+    Invariant: `starts` are adjacent multiples of `file_size`, ascending. `_paths` and `_files`
+    belong to them, in the same order.
 
-    :param setting: the one that gives `file_size`, for messages.
+    :param setting: name of the setting that gives `file_size`, for error texts.
     """
 
     def __init__(self, disk: Disk, folders: LogFolders, file_size: int, setting: str) -> None:
@@ -64,7 +66,10 @@ class Segments:
         self._files: list[DiskFile | None] = []
 
     def forget_cached(self, start: int) -> None:
-        """Read the files anew that end behind `start`, and make their names durable; before `load` and any opening."""
+        """Drop cached pages of the files that end after `start`, and make their names durable.
+
+        To be called before `load`.
+        """
         unnamed: dict[Path, Path] = {}
         for path, _ in self._folders.files():
             if is_number(path.name) and int(path.name) + self.file_size > start:
@@ -74,10 +79,12 @@ class Segments:
             self._disk.sync_names(path)
 
     def load(self) -> None:
-        """Find what is there. A last file without a byte is one whose making a crash cut short: it goes.
+        """Find the files. A last file of 0 bytes, left by a crash while it was created, is deleted.
 
-        :raises DamagedFiles: one has another size, or is missing between two; then all that can be done is `drop_all`.
-        :raises StoreError: a file that does not belong here (docs/storage/files.md#names-and-sizes-are-exact).
+        :raises DamagedFiles: a file has another size, or is missing between two others. After that
+            only `drop_all` may be called.
+        :raises StoreError: a file does not belong here
+            (docs/storage/files.md#names-and-sizes-are-exact).
         """
         found = sorted((path.name, size, path) for path, size in self._folders.files())
         sizes = {size for _, size, _ in found if size}
@@ -95,7 +102,7 @@ class Segments:
             if not is_name or int(name) % self.file_size:
                 advice = " or ".join(filter(None, (common, "move it away")))
                 raise StoreError(
-                    f"{path} does not belong into a store of {self.file_size}-byte files; {advice}"
+                    f"{path} does not belong among files of {self.file_size} bytes; {advice}"
                 )
         if found and found[-1][1] == 0:
             self._disk.delete(found.pop()[2])
@@ -103,7 +110,7 @@ class Segments:
         for name, size, path in found:
             if self.starts and int(name) == self.starts[-1]:
                 raise StoreError(
-                    f"{path} is there twice, also as {self._paths[-1]}; move one of them away"
+                    f"{path} exists twice, also as {self._paths[-1]}; move one of them away"
                 )
             if size != self.file_size:
                 damage = (
@@ -119,12 +126,12 @@ class Segments:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all files are there, with their size; as the folders say."""
+        """Whether all files exist and have their size, by a look at the folders."""
         sizes = {path.name: size for path, size in self._folders.files()}
         return all(sizes.get(file_name(start)) == self.file_size for start in self.starts)
 
     def look_for_names(self) -> None:
-        """See whether somebody has deleted or replaced a file, which is told of once; may be called off the loop."""
+        """Log, once each, files that were deleted or replaced; may be called off the loop."""
         for path, file in list(zip(self._paths, self._files, strict=False)):
             with suppress(UnreadableFile):
                 if file is not None:
@@ -134,7 +141,7 @@ class Segments:
 
     @property
     def has_whole_file(self) -> bool:
-        """Whether any file has its size; as the folders say."""
+        """Whether any file has the configured size, by a look at the folders."""
         return any(size == self.file_size for _, size in self._folders.files())
 
     def _add(self, start: int, path: Path, file: DiskFile | None = None) -> None:
@@ -144,16 +151,16 @@ class Segments:
 
     @property
     def start(self) -> int:
-        """The first byte there is; 0 without files."""
+        """The range's first byte; 0 without files."""
         return self.starts[0] if self.starts else 0
 
     @property
     def capacity_end(self) -> int:
-        """One past the last byte there is room for."""
+        """The end of the last file; 0 without files."""
         return self.starts[-1] + self.file_size if self.starts else 0
 
     def file_at(self, at: int) -> DiskFile | None:
-        """The file that holds byte `at`, None where there is none."""
+        """The file that holds byte `at`, None if there is none."""
         index = (at - self.start) // self.file_size
         if not 0 <= index < len(self._files):
             return None
@@ -166,11 +173,11 @@ class Segments:
         return file
 
     def require_descriptors(self) -> None:
-        """As `Disk.require_descriptors`, for the first file."""
+        """`Disk.require_descriptors` for the first file."""
         self._disk.require_descriptors(self._folders.for_file(0))
 
     def grow(self, at: int = 0) -> DiskFile:
-        """Add the next file; the first one is the file of byte `at`."""
+        """Add the next file; without files, add the one that holds byte `at`."""
         start = self.capacity_end if self.starts else at - at % self.file_size
         path = self._folders.for_file(start // self.file_size) / file_name(start)
         file = self._disk.open(path, self.file_size)
@@ -180,9 +187,10 @@ class Segments:
         return file
 
     def read(self, at: int, end: int) -> bytes:
-        """The bytes from `at` up to `end` or the end of the file that holds `at`, none where no file does.
+        """The bytes from `at` to `end`, or to the end of the file that holds `at`; empty without
+        it.
 
-        :raises UnreadableFile: the file has lost them, or the drive does not give them.
+        :raises UnreadableFile: the file was truncated, or the drive cannot read the bytes.
         """
         file = self.file_at(at)
         if file is None or at >= end:
@@ -191,7 +199,7 @@ class Segments:
         return file.read(index, min(self.file_size - index, end - at))
 
     def next_data(self, at: int) -> int:
-        """The first byte from `at` on that may hold something else than a hole in its file."""
+        """The first byte from `at` on that is not in a sparse part of a file."""
         while (file := self.file_at(at)) is not None:
             file_start = at - at % self.file_size
             index = file.next_data(at - file_start)
@@ -201,7 +209,7 @@ class Segments:
         return max(at, self.capacity_end)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[DiskFile, int, int]]:
-        """Each file that has bytes between `start` and `end`, and the part of it that these are."""
+        """Each file with bytes between `start` and `end`, and where these begin and end in it."""
         start, end = max(start, self.start), min(end, self.capacity_end)
         while start < end:
             file_start = start - start % self.file_size
@@ -216,8 +224,9 @@ class Segments:
             file.sync(first, last)
 
     def sync_work(self, durable: Durable, end: int) -> Callable[[], None]:
-        """What makes the bytes before `end` durable, and what was erased behind it, and says so; may be called off the
-        loop.
+        """A function that syncs the bytes before `end` and sets `durable`; it may run off the loop.
+
+        It syncs up to the end of the file, since the bytes after `end` may have been erased.
         """
         pieces = list(self.pieces(durable.end, end + -end % self.file_size))
 
@@ -231,7 +240,7 @@ class Segments:
     def drop_after(self, end: int) -> None:
         """Delete the files that begin at or after `end`, the last one first.
 
-        :raises OSError: one could not be deleted; it is still there, and so are those before it.
+        :raises OSError: a file could not be deleted; it still exists, and so do those before it.
         """
         while self.starts and self.starts[-1] >= end:
             self._delete(-1)
@@ -248,15 +257,15 @@ class Segments:
         self._forget(index)
 
     def erase(self, at: int) -> None:
-        """Zero what stands from `at` to the end of its file; `sync` makes that durable."""
+        """Zero the bytes from `at` to the end of its file, without a sync."""
         file = self.file_at(at)
         if file is not None:
             erase(file, at % self.file_size)
 
     def forget_before(self, start: int) -> list[Deletion]:
-        """Forget the files that end at or before `start`; what deletes them, oldest first, may be called off the loop.
+        """Forget the files that end at or before `start`; returns their deletions, oldest first.
 
-        Whoever holds bytes of such a file keeps them.
+        Bytes that a caller has read from such a file remain valid.
         """
         deletions: list[Deletion] = []
         while self.starts and self.starts[0] + self.file_size <= start:
@@ -264,19 +273,19 @@ class Segments:
         return deletions
 
     def drop_all(self) -> None:
-        """Delete all files; as `drop_after`."""
+        """Delete all files, the last one first; raises as `drop_after`."""
         self.drop_after(0)
 
     def delete(self) -> None:
         """Delete all files, the first one first.
 
-        :raises OSError: one could not be deleted; it is still there, and so are those behind it.
+        :raises OSError: a file could not be deleted; it still exists, and so do those after it.
         """
         while self.starts:
             self._delete(0)
 
     def lost(self) -> LostSegments:
-        """The same range, whose files are deleted and going to be made anew."""
+        """Segments that refuse access, for a range whose files are being rebuilt."""
         return LostSegments(self._disk, self._folders, self.file_size, self._setting)
 
     def _forget(self, index: int) -> Deletion:
@@ -284,8 +293,10 @@ class Segments:
         return Deletion(self._disk, self._paths.pop(index), self._files.pop(index))
 
     def modified_ms(self, start: int) -> int:
-        """When the file that begins at `start` was last written; 0 for one that somebody has deleted: it is gone
-        already, and must not keep the files after it.
+        """When the file that begins at `start` was last written, ms since 1970.
+
+        0 for a file that an operator has deleted, so that retention deletes the files after it in
+        time.
         """
         try:
             return self._disk.modified_ms(self._paths[self.starts.index(start)])
@@ -302,7 +313,7 @@ class Segments:
 
 
 class LostSegments(Segments):
-    """Files that are being made anew in another range: whoever needs one is refused."""
+    """A byte range whose files are being rebuilt elsewhere; access to them is refused."""
 
     def file_at(self, at: int) -> DiskFile | None:
         raise self._refusal

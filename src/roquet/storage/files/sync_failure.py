@@ -1,4 +1,4 @@
-"""The files of a store as long as they can be believed: a sync that fails ends that for all of them (decision 0025)."""
+"""The rule for failed syncs: after one, no file of the store is synced any more (decision 0025)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from roquet.errors import UnreadableFile
 from roquet.storage.files.disk import Disk, DiskFile
 
 _NOTHING_TRIED: Final = (errno.EMFILE, errno.ENFILE, errno.EBADF)
-"""The process has no descriptor to spare for a folder, or has closed the file: the drive was not asked."""
+"""Errors without I/O: the process is short of descriptors, or has closed the file. They are no
+failed sync."""
 
 
 class SyncHealth:
-    """Keeps: `failure` is the first sync of a store's files that failed; it stays, and no later one is tried.
+    """Whether a sync of a store's files has failed.
 
-    Linux marks the pages of a failed write-back clean and reports the error once: the next sync of the same file says
-    success about bytes that are nowhere.
+    Linux marks the pages of a failed write-back as clean and reports the error once. The next sync
+    of the file would report success although the bytes are not on the drive.
+
+    Invariant: `failure` is the error of the first sync that failed. It stays set, and no later sync
+    is tried.
     """
 
     def __init__(self) -> None:
         self.failure: OSError | None = None
 
     def check(self) -> None:
-        """
+        """Refuse to continue after a failed sync.
+
         :raises OSError: a sync has failed.
         """
         if self.failure is not None:
@@ -34,10 +39,10 @@ class SyncHealth:
             raise OSError(self.failure.errno, text)
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Make something durable; may be called off the loop.
+        """Run a sync; may be called off the loop.
 
-        :raises OSError: that failed, now or before. UnreadableFile: somebody has deleted the file, which says nothing
-            of the others.
+        :raises OSError: a sync failed, this one or an earlier one.
+        :raises UnreadableFile: the file was deleted or replaced; other files may still be synced.
         """
         self.check()
         try:
@@ -50,14 +55,15 @@ class SyncHealth:
             raise
 
     def fail(self, error: OSError) -> None:
-        """Sync no file of the store any more."""
+        """Record a failed sync: no file of the store is synced any more."""
         self.failure = self.failure or error
 
 
 class SyncCheckedDisk:
-    """A disk all of whose files are of one store, and share its `sync_health`.
+    """A disk whose files belong to one store and share its `sync_health`.
 
-    Keeps: the first sync of a new file makes its name durable, too, which POSIX does not promise of any.
+    Invariant: the first sync of a new file also syncs the folders that lead to it. POSIX does not
+    promise that the sync of a file makes its name durable.
     """
 
     def __init__(self, disk: Disk, sync_health: SyncHealth) -> None:
@@ -78,13 +84,15 @@ class SyncCheckedDisk:
         self.lock = disk.lock
 
     def reopen(self, path: Path, size: int) -> DiskFile:
-        return _TrustedFile(self._disk, path, self._disk.reopen(path, size), self._sync_health)
+        return _SyncCheckedFile(self._disk, path, self._disk.reopen(path, size), self._sync_health)
 
     def open(self, path: Path, size: int) -> DiskFile:
-        return _TrustedFile(self._disk, path, self._disk.open(path, size), self._sync_health)
+        return _SyncCheckedFile(self._disk, path, self._disk.open(path, size), self._sync_health)
 
 
-class _TrustedFile:
+class _SyncCheckedFile:
+    """A file of a `SyncCheckedDisk`: its syncs go through `SyncHealth.attempt`."""
+
     __slots__ = (
         "_disk",
         "_file",
