@@ -270,7 +270,7 @@ def noted(store: Store) -> int:
     """How many keys are in the index, or will be."""
     index = store.index
     assert index is not None
-    waiting = [*index._parts, index._noted]
+    waiting = [*index._parts, index._collected]
     waiting_count = sum(len(keys.rows()[0]) for part in waiting for keys in part.values())
     return sum(file.count - 1 for file in index.files) + waiting_count + len(index._hashed)
 

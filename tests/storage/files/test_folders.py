@@ -102,6 +102,6 @@ def test_a_log_of_smaller_files_is_not_to_be_moved_away_by_halves(tmp_path: Path
     for number in range(3):
         (tmp_path / file_name(FILE_SIZE // 2 * number)).write_bytes(bytes(FILE_SIZE // 2))
     with pytest.raises(
-        StoreError, match=f"-byte files; set fileSize={FILE_SIZE // 2} or move it away$"
+        StoreError, match=f"bytes; set fileSize={FILE_SIZE // 2} or move it away$"
     ):
         Segments(RealDisk(), LogFolders(RealDisk(), [tmp_path]), FILE_SIZE, "fileSize").load()
