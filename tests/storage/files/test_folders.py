@@ -101,7 +101,5 @@ def test_files_of_another_size_say_which_setting_they_were_made_with(
 def test_a_log_of_smaller_files_is_not_to_be_moved_away_by_halves(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / file_name(FILE_SIZE // 2 * number)).write_bytes(bytes(FILE_SIZE // 2))
-    with pytest.raises(
-        StoreError, match=f"bytes; set fileSize={FILE_SIZE // 2} or move it away$"
-    ):
+    with pytest.raises(StoreError, match=f"bytes; set fileSize={FILE_SIZE // 2} or move it away$"):
         Segments(RealDisk(), LogFolders(RealDisk(), [tmp_path]), FILE_SIZE, "fileSize").load()

@@ -269,8 +269,7 @@ class Dispatch:
                     raise
 
     def _queue_of_damaged(self, hole: Hole) -> ConsumeQueue | None:
-        """The queue that gets a blank for a damaged record; None if it needs none or is not
-        known."""
+        """The queue that gets a blank for a damaged record; None if none needs one."""
         request = hole.request
         if request is None or not request.is_queued:
             return None

@@ -38,8 +38,8 @@ def tell_gone(path: Path) -> None:
     """Log that an open file was deleted or replaced."""
     log.error(
         "%s: path=%s; its content can be read until this broker ends. A consume queue's file is "
-        "rebuilt from the log; for a file of the log let this broker start over as a slave, or stop "
-        "it and restore the file from a backup", GONE, path,
+        "rebuilt from the log; for a file of the log let this broker start over as a slave, or "
+        "stop it and restore the file from a backup", GONE, path,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The index: messages by key and time.
+"""The index: finds messages by key and store time.
 
 May import of `storage`: files, log.
 """

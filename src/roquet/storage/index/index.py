@@ -1,6 +1,7 @@
-"""Key and time -> physical offsets.
+"""The index: key and store time -> physical offsets of records.
 
-Keys are gathered, then hashed and linked in one pass over columns, not one by one; a query sees them all.
+New keys are collected in memory, and then hashed and chained many at a time, in columns. A query
+flushes them first, so that it finds all of them.
 
 See docs/storage/index.md.
 """
@@ -43,21 +44,23 @@ _TIME_MIN_MS: Final = 0
 _TIME_MAX_MS: Final = 253_402_000_000_000
 _KEYS_PER_PASS: Final = 2048
 _CHAINED_PER_STEP: Final = 8192
-"""Keys; 2 ms."""
+"""Keys that are chained in one step; they take 2 ms."""
 _MANY_KEYS: Final = 256
-"""Of one record; they are noted in columns."""
+"""A record with at least so many keys has them collected in columns."""
 _ROUNDS_MAX: Final = 8
 _RESERVED_AT_ONCE: Final = 1024 * 1024
+"""Bytes reserved on the drive at a time, so that few flushes need a system call."""
 _CHAINED_AT_ONCE: Final = 1 << 20
 _LOOKED_AT_ONCE: Final = 32
-"""Entries of a chain that are looked at in one step; each takes some 3 us."""
+"""Entries of a chain that are read in one step; each takes some 3 us."""
 
 
 class IndexFile:
-    """One file: hash slots, and entries chained from them.
+    """One index file: hash slots, and chains of entries that begin at them.
 
-    Keeps: entry 0 is never used; `count` is the number of the next entry; a slot names the newest entry of its
-    chain, an entry the one before it; what was there when the file had `_synced` entries is durable.
+    Invariant: entry 0 is never used, and `count` is the number of the next entry. A slot has the
+    number of the newest entry of its chain, an entry that of the one before it. The state of the
+    file with `_synced` entries is durable.
     """
 
     def __init__(self, file: DiskFile, path: Path, slots: int, entries: int) -> None:
@@ -74,7 +77,7 @@ class IndexFile:
         self._synced = 0
         self._is_in_use = True
         self._room_to = 0
-        """Up to where the file has room on the drive."""
+        """The byte up to which the file has room on the drive."""
 
     @property
     def room(self) -> int:
@@ -82,14 +85,14 @@ class IndexFile:
         return self._capacity - self.count
 
     def continue_from(self, end_ms: int, end_at: int) -> None:
-        """Begin where the file before ended, until the first entry says better."""
+        """Begin a new file where the one before it ended; the first entry sets the true values."""
         self.begin_ms = self.end_ms = end_ms
         self.begin_at = self.end_at = end_at
 
     def add(self, hashes: Ints, offsets: Ints, times_ms: Ints) -> None:
-        """Chain entries, oldest first; there must be places for them.
+        """Append entries, oldest first, to their chains; the file must have `room` for them.
 
-        :raises OSError: the drive is full, or the file has lost bytes; nothing changed.
+        :raises OSError: the drive is full, or the file was truncated; nothing changed.
         """
         self._file.require_whole()
         count, more = self.count, len(hashes)
@@ -119,7 +122,7 @@ class IndexFile:
         self._save_header()
 
     def _reserve(self, count: int) -> None:
-        """See to it that the drive has room for all slots and the entries before number `count`."""
+        """Reserve room on the drive for all slots and the entries before number `count`."""
         end = entry_at(len(self._slots), count)
         if end > self._room_to:
             room_to = min(self._file.size, end + _RESERVED_AT_ONCE)
@@ -127,10 +130,10 @@ class IndexFile:
             self._room_to = room_to
 
     def cut(self, count: int, end_ms: int) -> None:
-        """Forget the entries from number `count` on; the ones before it and their chains are as they were then.
+        """Drop the entries from number `count` on, and restore the chains of those before it.
 
         :param end_ms: store time of the record of the last entry that stays.
-        :raises OSError: the drive is full, and this file has no room yet; nothing changed.
+        :raises OSError: the drive is full, and the file has no room yet; nothing changed.
         """
         self._file.require_whole()
         self._reserve(count)
@@ -152,7 +155,7 @@ class IndexFile:
         return int(self._entries["at"][number])
 
     def count_before(self, log_end: int) -> int:
-        """`count` if only the entries of records before `log_end` were there; they are in the records' order."""
+        """What `count` is without the entries of records from `log_end` on."""
         return 1 + int(np.searchsorted(self._entries["at"][1 : self.count], log_end))
 
     def _save_header(self) -> None:
@@ -169,11 +172,13 @@ class IndexFile:
     def find(self, wanted: int, begin_ms: int, end_ms: int, count_max: int) -> Steps[list[int]]:
         """Physical offsets of entries with the hash `wanted` and a time in the range, newest first.
 
-        Millions of messages may have one key, and so one chain. If the file is given up between two steps, what was
-        found so far is all.
+        It runs in steps, since millions of messages may have the same key and so be in one chain.
+        If the file is deleted between two steps, it returns what it has found.
+
+        :param begin_ms: inclusive; `end_ms` as well. Entries have their times in seconds.
         """
         found: list[int] = []
-        if self.count == 1:  # a look at the slots may need room on the drive (tmpfs)
+        if self.count == 1:  # without entries: reading the slots may need room on the drive (tmpfs)
             return found
         self._file.require_whole()
         number = int(self._slots[wanted % len(self._slots)])
@@ -198,26 +203,25 @@ class IndexFile:
 
     @property
     def is_durable(self) -> bool:
-        """Whether all entries are on disk."""
+        """Whether all entries are durable."""
         return self.count == self._synced
 
     def sync_work(self) -> Callable[[], None] | None:
-        """What makes all entries of now durable, may be called off the loop; None where they are."""
+        """A function that makes the present entries durable, also off the loop, or None."""
         if self.is_durable:
             return None
         count = self.count
 
         def work() -> None:
-            with suppress(
-                UnreadableFile
-            ):  # which was told of; its keys are found for as long as this process runs
+            # a deleted file has been logged; its keys are found while this process runs
+            with suppress(UnreadableFile):
                 self._file.sync(0, self._file.size)
             self._synced = count
 
         return work
 
     def let_go(self) -> DiskFile:
-        """Use the file no more; it is for the caller to close."""
+        """Stop to use the file; the caller closes it."""
         del self._slots, self._entries
         self._is_in_use = False
         return self._file
@@ -228,10 +232,10 @@ class IndexFile:
 
 @dataclass(slots=True)
 class _Keys:
-    """Keys of one size, of records of one topic: one by one, and `blocks` of many that were stored together.
+    """Collected keys of one size and topic: single ones, and `blocks` of records stored together.
 
-    A block has its keys end to end, the place of each one's record, a physical offset to which these are to be added,
-    and each record's store time or the one of all.
+    A block has its keys end to end, for each key the physical offset of its record less a base, the
+    base, and the store time of each record or of all.
     """
 
     keys: list[bytes]
@@ -258,10 +262,12 @@ _NOTHING: Final[Ints] = np.empty((0, 3), np.int64)
 
 
 class Index:
-    """All index files, by age.
+    """All index files, oldest first, and the keys that were collected for them.
 
-    Keeps: `_noted` are keys of records already in the log, by topic and size; `_parts` are those of records before
-    these, oldest first, and `_hashed` what was made of still earlier ones, until `flush` has chained them all.
+    Invariant: all collected keys are of records that are in the log. `_collected` has the keys of
+    the newest records, by topic and size; `_parts` has those of earlier records, oldest first;
+    `_hashed` has the rows (hash, physical offset, store time) of still earlier ones. `flush` chains
+    all of them.
     """
 
     def __init__(self, disk: Disk, folder: Path, slots: int, entries: int) -> None:
@@ -270,16 +276,16 @@ class Index:
         self._slots = slots
         self._capacity = entries
         self._size = entry_at(slots, entries)
-        self._noted: dict[tuple[str, int], _Keys] = {}
-        self._noted_count = 0
+        self._collected: dict[tuple[str, int], _Keys] = {}
+        self._collected_count = 0
         self._parts: deque[dict[tuple[str, int], _Keys]] = deque()
         self._parts_hashed = 0
-        """How many parts were taken from there so far."""
+        """How many parts were taken off `_parts` so far."""
         self._hashed = _NOTHING
         self.files: list[IndexFile] = []
 
     def forget_cached(self) -> None:
-        """Read all files anew; before `load`."""
+        """Drop the cached pages of all files; to be called before `load`."""
         for name, _ in self._disk.names(self._folder):
             self._disk.forget_cached(self._folder / name)
 
@@ -294,15 +300,16 @@ class Index:
                 self.files.append(file)
             else:
                 log.warning(
-                    "%s is left alone: an index file has 17 digits as name and %d bytes",
-                    path,
-                    self._size,
-                )
+                    "file is ignored, it is no index file (17 digits as name, and this size): "
+                    "path=%s bytes=%d index_file_bytes=%d", path, size, self._size,
+                )  # fmt: skip
 
     def cut_to_mark(self, name: int, count: int, end_ms: int) -> bool:
-        """After a crash: let the index end with file `name` and its `count` entries.
+        """After a crash: truncate the index to the state of a checkpoint mark.
 
-        False: that file is not there, or cannot be cut.
+        :param name: of the newest file, as a number; 0 for none. `count` and `end_ms` are the
+            file's.
+        :returns: False if the file does not exist or cannot be truncated.
         """
         if name and name not in (int(file.path.name) for file in self.files):
             return False
@@ -314,7 +321,7 @@ class Index:
             self.files[-1].cut(count, end_ms)
         except OSError as error:
             log.warning(
-                "index file cannot be cut, it is rebuilt: path=%s error=%s",
+                "index file cannot be truncated, it will be rebuilt: path=%s error=%s",
                 self.files[-1].path,
                 error,
             )
@@ -322,9 +329,10 @@ class Index:
         return True
 
     def cut_to_time(self, valid_until_ms: int) -> int | None:
-        """After a crash: delete every file with later entries.
+        """After a crash: delete every file with entries of records stored after a time (ms).
 
-        Gives the physical offset from which the log must be dispatched again to refill those, None for nowhere.
+        :returns: the physical offset from which the log must be dispatched to the index again; None
+            if no file was deleted.
         """
         late = [file for file in self.files if file.end_ms > valid_until_ms]
         self.files = [file for file in self.files if file.end_ms <= valid_until_ms]
@@ -333,9 +341,9 @@ class Index:
         return min((file.begin_at for file in late), default=None)
 
     def cut_to_place(self, log_end: int, store_ms: Callable[[int], int]) -> None:
-        """Forget the entries of records from `log_end` on.
+        """Drop the entries of records from physical offset `log_end` on.
 
-        :param store_ms: store time of the record at a physical offset.
+        :param store_ms: returns the store time of the record at a physical offset.
         """
         while self.files and (last := self.files[-1]).end_at >= log_end:
             count = last.count_before(log_end)
@@ -346,7 +354,7 @@ class Index:
 
     @property
     def end_at(self) -> int:
-        """The newest physical offset that is indexed."""
+        """The physical offset of the newest indexed record; -1 without files."""
         return self.files[-1].end_at if self.files else -1
 
     @property
@@ -355,23 +363,23 @@ class Index:
 
     @property
     def mark(self) -> tuple[int, int, int]:
-        """Name as a number, entry count and last store time of the newest file; zeros without files."""
+        """Name as a number, entry count and last store time of the newest file; zeros if none."""
         if not self.files:
             return 0, 0, 0
         file = self.files[-1]
         return int(file.path.name), file.count, file.end_ms
 
     def add(self, topic: str, keys: Sequence[bytes], at: int, store_ms: int) -> None:
-        """Note a record's keys; `flush` makes them findable."""
+        """Collect a record's keys; `flush` writes them to the index."""
         if len(keys) >= _MANY_KEYS:
             self._add_one_records(topic, keys, at, store_ms)
             return
         for key in keys:
-            noted = self._noted.get((topic, len(key))) or self._alike(topic, len(key))
-            noted.keys.append(key)
-            noted.places.append(at)
-            noted.times_ms.append(store_ms)
-        self._noted_count += len(keys)
+            alike = self._collected.get((topic, len(key))) or self._alike(topic, len(key))
+            alike.keys.append(key)
+            alike.places.append(at)
+            alike.times_ms.append(store_ms)
+        self._collected_count += len(keys)
 
     def add_many(
         self,
@@ -381,14 +389,16 @@ class Index:
         store_ms: int | Ints,
         base: int = 0,
     ) -> None:
-        """Note a key of each of several records; the keys, of one size, end to end.
+        """Collect one key for each of several records.
 
-        :param places: physical offsets, less `base`.
+        :param keys: of one size, end to end.
+        :param places: physical offset of each key's record, less `base`.
+        :param store_ms: of each record, or one time for all.
         """
         size = len(keys) // len(places)
-        noted = self._noted.get((topic, size)) or self._alike(topic, size)
-        noted.blocks.append((keys, places, base, store_ms))
-        self._noted_count += len(places)
+        alike = self._collected.get((topic, size)) or self._alike(topic, size)
+        alike.blocks.append((keys, places, base, store_ms))
+        self._collected_count += len(places)
 
     def _add_one_records(self, topic: str, keys: Sequence[bytes], at: int, store_ms: int) -> None:
         for size, text in keys_by_size(keys).items():
@@ -396,32 +406,33 @@ class Index:
         self.end_part()
 
     def end_part(self) -> None:
-        """What is noted from now on is of later records. Many keys that were noted before are chained by themselves."""
-        if self._noted_count >= _KEYS_PER_PASS:
-            self._parts.append(self._noted)
-            self._noted, self._noted_count = {}, 0
+        """Close a part of the keys, if they are many; later keys are of later records."""
+        if self._collected_count >= _KEYS_PER_PASS:
+            self._parts.append(self._collected)
+            self._collected, self._collected_count = {}, 0
 
     def _alike(self, topic: str, size: int) -> _Keys:
-        noted = self._noted[topic, size] = _Keys([], [], [], [])
-        return noted
+        alike = self._collected[topic, size] = _Keys([], [], [], [])
+        return alike
 
     @property
     def is_due(self) -> bool:
-        """Whether enough keys are noted for a pass over columns to pay."""
-        return self._noted_count >= _KEYS_PER_PASS or bool(self._parts) or len(self._hashed) > 0
+        """Whether enough keys are collected to chain them in columns cheaply."""
+        return self._collected_count >= _KEYS_PER_PASS or bool(self._parts) or len(self._hashed) > 0
 
     def flush(self) -> None:
-        """Chain all noted keys, in the order of their records.
+        """Chain all collected keys, in the order of their records.
 
-        :raises OSError: there is no room for another file; what is not chained yet stays noted.
+        :raises OSError: there is no room for another file; keys that are not chained stay
+            collected.
         """
         finished(self.flush_steps())
 
     def flush_steps(self) -> Steps[None]:
-        """The same, some thousands of keys in a step; nothing is left when it ends.
+        """`flush` in steps of some thousands of keys; no key is left when it ends.
 
-        Batches with a million keys may come between two steps. Their keys are chained in steps as well, but not for
-        ever: after so many rounds what is left is chained in the last step.
+        Batches with a million keys may arrive between two steps. Their keys are chained in steps as
+        well, but not for ever: after `_ROUNDS_MAX` rounds the last step chains all that are left.
         """
         for _ in range(_ROUNDS_MAX):
             until = self._parts_hashed + len(self._parts)
@@ -430,11 +441,11 @@ class Index:
                 yield
             if not self._parts:
                 break
-        while self._noted_count or self._parts or len(self._hashed):
+        while self._collected_count or self._parts or len(self._hashed):
             self.flush_some()
 
     def flush_some(self) -> None:
-        """Chain the oldest of the noted keys, where they are many.
+        """Chain the oldest collected keys, `_CHAINED_PER_STEP` at most.
 
         :raises OSError: as `flush`.
         """
@@ -450,24 +461,25 @@ class Index:
             left -= len(chained)
 
     def _hash(self) -> None:
-        """Turn the oldest part of what was noted into rows of hash, physical offset and store time."""
+        """Turn the oldest part of the keys into rows of hash, physical offset and store time."""
         if self._parts:
-            noted = self._parts.popleft()
+            part = self._parts.popleft()
             self._parts_hashed += 1
         else:
-            noted, self._noted, self._noted_count = self._noted, {}, 0
+            part, self._collected, self._collected_count = self._collected, {}, 0
         parts = [_NOTHING]
-        for (topic, size), alike in noted.items():
+        for (topic, size), alike in part.items():
             hashes = key_hashes(topic, alike.text, size)
             parts.append(np.stack((hashes, *alike.rows()), axis=1))
         rows = np.concatenate(parts)
         self._hashed = rows[np.argsort(rows[:, 1], kind="stable")]
 
     def _grow(self, now_ms: int) -> None:
-        """Add a file, named by its time of creation, behind all others: also one that waits to be deleted.
+        """Add a file, named by its time of creation, or by a higher number than all other files.
 
-        Their names say in which order they were made, to recovery as to Apache's broker: after one that was made before
-        the clock was set back, or an hour that summer time repeats, the next higher number has to do.
+        Recovery and Apache's broker order files by name. So after a clock that was set back, or in
+        an hour that the end of summer time repeats, the name is the next number after the newest
+        file's. Files that wait for their deletion count, too.
         """
         names = [file.path.name for file in self.files] + [
             name for name, _ in self._disk.names(self._folder)
@@ -485,9 +497,10 @@ class Index:
     def find(
         self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int
     ) -> Steps[list[int]]:
-        """Physical offsets of at most `count_max` records that may have that key, newest first; see `flush`.
+        """Physical offsets of at most `count_max` records that may have a key, newest first.
 
-        Only hashes are compared: whoever asked checks the key itself (docs/pitfalls.md#trap-45).
+        The caller flushes first. Only hashes are compared, so the caller has to check the key
+        itself (docs/pitfalls.md#trap-45).
         """
         wanted, found = key_hash(topic, key), list[int]()
         for file in self.files[::-1]:
@@ -499,11 +512,12 @@ class Index:
         return found
 
     def sync_work(self) -> list[Callable[[], None]]:
-        """What makes all chained keys durable; may be called off the loop."""
+        """Functions that make all chained keys durable; they may run off the loop."""
         return [work for file in self.files if (work := file.sync_work()) is not None]
 
     def forget_before(self, log_start: int) -> list[Deletion]:
-        """Forget files whose records are gone, but for the last; what deletes them may be called off the loop."""
+        """Forget files whose records are all before `log_start`, but the last; returns
+        deletions."""
         deletions: list[Deletion] = []
         while len(self.files) > 1 and self.files[0].end_at < log_start and self.files[0].is_durable:
             deletions.append(self._forget(self.files.pop(0)))
@@ -519,7 +533,7 @@ class Index:
 
 
 def _time_name(now_ms: int) -> str:
-    """`yyyyMMddHHmmssSSS` in local time, of the first or last year that has a name where a damaged record says less
-    or more."""
+    """`yyyyMMddHHmmssSSS` in local time; a damaged record's time is taken for 1970 or 9999."""
     now_ms = min(max(now_ms, _TIME_MIN_MS), _TIME_MAX_MS)
-    return datetime.fromtimestamp(now_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"  # noqa: DTZ006
+    local = datetime.fromtimestamp(now_ms / 1000)  # noqa: DTZ006
+    return local.strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"

@@ -1,4 +1,4 @@
-"""Where things stand in an index file, and what it has for a key.
+"""The layout of an index file, and the hash of a key.
 
 See docs/storage/index.md#files.
 """
@@ -16,20 +16,24 @@ from roquet.protocol.records.message import java_hash
 
 NAME_DIGITS: Final = 17
 HEADER: Final = Struct(">qqqqii")
-"""Store time of the first and of the last record, where they stand; slots in use, number of the next entry."""
+"""Store times of the first and the last record, their physical offsets; slots in use, number of the
+next entry."""
 SLOT: Final = np.dtype(">i4")
 ENTRY: Final = np.dtype([("hash", ">i4"), ("at", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _NO_POSITIVE: Final = 0x80000000
-"""The one hash that has no positive counterpart in 32 bits; Apache counts it as 0."""
+"""The absolute value of the one hash that has no positive counterpart in 32 bits; Apache uses 0."""
 
 
 def slot_at(number: int) -> int:
-    """The byte in the file where a slot begins."""
+    """The byte at which a slot begins in the file."""
     return HEADER.size + number * SLOT.itemsize
 
 
 def entry_at(slots: int, number: int) -> int:
-    """The byte in a file with so many slots where an entry begins; where the file ends, for the number of entries."""
+    """The byte at which an entry begins in a file with `slots` slots.
+
+    For the number of entries it is the file's size.
+    """
     return slot_at(slots) + number * ENTRY.itemsize
 
 
@@ -40,7 +44,7 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def key_hashes(topic: str, keys: bytes, size: int) -> Ints:
-    """The hash of each of several keys that have `size` bytes and stand end to end."""
+    """The hashes of keys of `size` bytes each, given end to end."""
     if not keys.isascii():
         return np.array(
             [

@@ -480,7 +480,7 @@ class ConsumeQueue:
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
 
     def first_at(self, log_at: int) -> int:
-        """The first queue offset whose record is at or after offset `log_at` of the log, or the
+        """The first queue offset whose record is not before physical offset `log_at`, or the
         end."""
         end = self.max_offset * ENTRY_SIZE
         for start in self._segments.starts:
@@ -586,8 +586,7 @@ class ConsumeQueue:
         return LONG_MAX if entry is None else entry[0]
 
     def sync_work(self) -> Callable[[], None] | None:
-        """A function that makes the present entries durable, also off the loop; None if they
-        are."""
+        """A function that makes the present entries durable, also off the loop, or None."""
         end = self.max_offset * ENTRY_SIZE
         return self._segments.sync_work(self._durable, end) if end > self._durable.end else None
 
@@ -623,8 +622,7 @@ class ConsumeQueue:
         self._segments = self._segments.lost()
 
     def adopt(self, fresh: ConsumeQueue) -> None:
-        """Take over files and offsets of a rebuilt queue of this name, which is not used after
-        that."""
+        """Take over files and offsets of `fresh`, a rebuilt queue of this name."""
         for name in self._STATE:
             setattr(self, name, getattr(fresh, name))
         self.is_lost = False
