@@ -110,8 +110,8 @@ def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> li
                 lost.append(late.pop(name)[0])
     for queue in lost:
         log.warning(
-            "consume queue is damaged, it will be rebuilt from the log: topic=%s queue=%d reason=%s",
-            queue.topic, queue.queue_id, "its first file is missing",
+            "consume queue is damaged, it will be rebuilt from the log: topic=%s queue=%d "
+            "reason=its first file is missing", queue.topic, queue.queue_id,
         )  # fmt: skip
     return lost
 

@@ -516,8 +516,7 @@ class Index:
         return [work for file in self.files if (work := file.sync_work()) is not None]
 
     def forget_before(self, log_start: int) -> list[Deletion]:
-        """Forget files whose records are all before `log_start`, but the last; returns
-        deletions."""
+        """Forget all files but the last whose records are before `log_start`; returns deletions."""
         deletions: list[Deletion] = []
         while len(self.files) > 1 and self.files[0].end_at < log_start and self.files[0].is_durable:
             deletions.append(self._forget(self.files.pop(0)))

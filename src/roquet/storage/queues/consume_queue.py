@@ -480,8 +480,7 @@ class ConsumeQueue:
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
 
     def first_at(self, log_at: int) -> int:
-        """The first queue offset whose record is not before physical offset `log_at`, or the
-        end."""
+        """The first queue offset whose record is not before `log_at` in the log, or the end."""
         end = self.max_offset * ENTRY_SIZE
         for start in self._segments.starts:
             before = self._first_false(
