@@ -89,8 +89,9 @@ def test_why_the_last_slave_is_gone_is_in_the_answer_and_told_once(
         if record.name == "roquet.broker.delivery.ack_gate"
     ]
     assert told == [
-        f"sends are answered SLAVE_NOT_AVAILABLE from now on: {first.remark}",
-        "sends are answered as their promise says again",
+        "sends are stored, but not acknowledged with SEND_OK: "
+        f"status=SLAVE_NOT_AVAILABLE reason={first.remark}",
+        "sends are acknowledged with SEND_OK again",
     ]
 
 

@@ -1,4 +1,4 @@
-"""When a send is acknowledged and when a held pull is answered; queue locks.
+"""Decides when sends are acknowledged and held pulls are answered; holds the queue locks.
 
 May import of `broker`: config.
 """

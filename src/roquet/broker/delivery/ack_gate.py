@@ -1,4 +1,4 @@
-"""The two watermarks, flushed and replicated, and the sends that wait for them.
+"""Holds answers to sends until the log is flushed and replicated as far as SEND_OK promises.
 
 See docs/storage/durability.md#what-is-acknowledged-when.
 """
@@ -19,23 +19,31 @@ log = logging.getLogger(__name__)
 
 
 class Replicas(Protocol):
-    """What is known of the slaves."""
+    """The connected slaves of this master."""
 
     @property
     def replicated_to(self) -> int:
-        """Bytes of the log that at least one live slave has."""
+        """The physical offset up to which at least one live slave has the log."""
         ...
 
     @property
     def slave_count(self) -> int: ...
 
     @property
-    def why_no_slave(self) -> str: ...
+    def why_no_slave(self) -> str:
+        """Why no slave is connected, as a clause for remarks."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class AckConfig:
-    """Which promises a SEND_OK makes; times in ms, `fall_behind_max` in bytes, `waiting_max` in sends."""
+    """What SEND_OK promises, and how long answers wait for it.
+
+    :param flush: SEND_OK means that the message is on disk (SYNC_FLUSH).
+    :param replicate: SEND_OK means that a slave has the message (SYNC_MASTER).
+    :param fall_behind_max: bytes of lag from which on no slave is waited for.
+    :param waiting_max: answers that may be held; with more, sends are refused.
+    """
 
     flush: bool
     replicate: bool
@@ -47,7 +55,10 @@ class AckConfig:
 
 @dataclass(slots=True)
 class _Held:
-    """One send whose answer waits: ready once both watermarks have passed `end`."""
+    """One held answer: it is sent once the log is flushed and replicated up to `end`.
+
+    :param tells: see `AckGate.hold`.
+    """
 
     end: int
     connection: Connection
@@ -58,10 +69,13 @@ class _Held:
 
 
 class AckGate:
-    """Keeps: an answer is held until its promises hold or its time is over, and leaves once; what waits for the same
-    is in order of `end`; `missed` counts the answers that said what is missing, by their code.
+    """Holds answers to sends until disk and slaves have what SEND_OK promises, or time runs out.
 
-    :param flushed_to: how much of the log is on disk.
+    Invariant: each answer leaves once; each deque is in order of `end`. `missed` counts the answers
+    without SEND_OK, by their code.
+
+    :param flushed_to: the flushed offset of the log.
+    :param replicas: the slaves; None on a slave.
     :param now_ms: the event loop's clock in ms.
     """
 
@@ -80,15 +94,16 @@ class AckGate:
         self._now_ms = now_ms
         self._for_slave: deque[_Held] = deque()
         self._for_disk: deque[_Held] = deque()
-        """What waits for the disk alone: it is not held up by what waits for a slave that is gone."""
+        """Answers that wait for the disk only: a slave that is gone does not delay them."""
         self.missed: Counter[ResponseCode] = Counter()
         self._missing: ResponseCode | None = None
+        """The code of the failure that was logged last; None since sends get SEND_OK again."""
         self._disk_failure = ""
         self.waits = config.flush or config.replicate
-        """Whether an answer may have to wait at all."""
+        """Whether any answer may have to wait."""
 
     def figures(self) -> dict[str, str]:
-        """How many answers wait, and how often one said what is missing; for the broker's runtime info."""
+        """The counts of held answers and of answers without SEND_OK, for the runtime info."""
         missed = self.missed
         return {
             "putMessageWaiting": str(len(self._for_slave) + len(self._for_disk)),
@@ -99,16 +114,21 @@ class AckGate:
 
     @property
     def why_busy(self) -> str:
-        """Why no send is taken that would have to wait, too; empty while they are."""
+        """Why sends are refused: too many answers are held. Empty while they are accepted."""
         waiting = len(self._for_slave) + len(self._for_disk)
         if waiting < self._config.waiting_max:
             return ""
-        return f"[OVERLOAD]{waiting} messages wait for the {'slave' if self._for_slave else 'disk'} already"
+        awaited = "slave" if self._for_slave else "disk"
+        return f"[OVERLOAD]{waiting} messages wait for the {awaited} already"
 
     def hold(self, connection: Connection, answer: bytes, end: int, *, tells: bool = True) -> bytes:
-        """The answer itself when it can go at once, else b"": it goes when the log up to `end` is safe.
+        """Hold an answer until the log is flushed and replicated up to `end`.
 
-        :param tells: whether it says so when a promise does not hold; else it goes as it is then.
+        :param answer: the encoded frame.
+        :param end: physical offset after the message.
+        :param tells: whether the answer's code changes if a promise is not kept in time; if False,
+            the answer is then sent unchanged.
+        :returns: the answer if it can be sent at once, else b"".
         """
         needs_slave = self._config.replicate
         if needs_slave and (reason := self._why_no_slave()):
@@ -127,7 +147,7 @@ class AckGate:
         return b""
 
     def _why_no_slave(self) -> str:
-        """Why a slave cannot be waited for; empty when one can."""
+        """Why it is useless to wait for a slave, as a remark; empty if a slave can be waited for."""
         replicas = self._replicas
         assert replicas is not None, "only a master replicates"
         if not replicas.slave_count:
@@ -147,19 +167,24 @@ class AckGate:
         return 0 if self._replicas is None else self._replicas.replicated_to
 
     def advance(self) -> None:
-        """Answer what has become safe; called when a watermark moved."""
+        """Send the held answers whose promises are kept; called after flushes and slave reports."""
         ready: dict[Connection, list[bytes]] = {}
         for waiting in (self._for_slave, self._for_disk):
             while waiting and self._is_safe(waiting[0]):
                 held = waiting.popleft()
                 ready.setdefault(held.connection, []).append(held.answer)
                 if self._missing is not None and held.needs_slave is self._config.replicate:
-                    self._all_is_well()
+                    self._recovered()
         for connection, answers in ready.items():
             connection.send(b"".join(answers))
 
     def disk_failed(self, why: str) -> None:
-        """What is not on disk by now never will be, as far as anybody can tell: who waits for that is refused."""
+        """Answer all sends that wait for the disk with an error: their messages may be lost.
+
+        After a failed sync nothing is synced any more.
+
+        :param why: the error, for the remark.
+        """
         self._disk_failure = why
         if not self._config.flush:
             return
@@ -171,18 +196,18 @@ class AckGate:
                 held.connection.send(self._lost(held.answer))
 
     def _lost(self, answer: bytes) -> bytes:
-        """Whatever was to be answered: a code with which Apache's producers try another broker."""
+        """The answer with SERVICE_NOT_AVAILABLE, on which Apache's producers try another broker."""
         response = decode(answer[4:])
         response.code = ResponseCode.SERVICE_NOT_AVAILABLE
         response.remark = f"the message may be lost, the disk has failed: {self._disk_failure}"
         return response.encode()
 
-    def _all_is_well(self) -> None:
-        log.warning("sends are answered as their promise says again")
+    def _recovered(self) -> None:
+        log.warning("sends are acknowledged with SEND_OK again")
         self._missing = None
 
     def expire(self) -> None:
-        """Answer what has waited too long with the code that says what is missing."""
+        """Send the held answers whose time is over, with the code of the promise not kept."""
         now_ms = self._now_ms()
         for waiting in (self._for_slave, self._for_disk):
             while waiting:
@@ -216,13 +241,17 @@ class AckGate:
         return f"{stored} the nearest slave is {held.end - self._replicated_to} bytes behind it"
 
     def _missed(self, answer: bytes, code: ResponseCode, remark: str) -> bytes:
-        """An encoded answer with another code; one that says something is missing already keeps its code."""
+        """The encoded answer with another code and remark; a code other than SUCCESS stays."""
         response = decode(answer[4:])
         if response.code != ResponseCode.SUCCESS:
             return answer
         response.code, response.remark = code, remark
         self.missed[code] += 1
         if code is not self._missing:
-            log.warning("sends are answered %s from now on: %s", code.name, remark)
+            log.warning(
+                "sends are stored, but not acknowledged with SEND_OK: status=%s reason=%s",
+                code.name,
+                remark,
+            )
             self._missing = code
         return response.encode()

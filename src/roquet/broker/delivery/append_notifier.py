@@ -1,4 +1,4 @@
-"""Who waits for more of the log: the disk, slaves, held pulls, and the sends that wait for the first two."""
+"""Notifies flush, slaves, held pulls and the ack gate when the log has grown."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from roquet.storage.store import Store
 
 
 class AppendNotifier:
-    """Keeps: slaves and pulls are told of no more than `store.shown_to`, and of all of that.
+    """Tells flush, slaves and held pulls that the log grew.
 
-    :param ha_server: a master's; None on a slave.
-    :param syncs: whether what was stored is to be flushed at once.
+    Invariant: slaves and held pulls hear of every record before `store.shown_to`, and of no later
+    one.
+
+    :param ha_server: a master's HA server; None on a slave.
+    :param syncs: whether each append asks for a flush at once (SYNC_FLUSH).
     """
 
     def __init__(
@@ -33,10 +36,10 @@ class AppendNotifier:
         self._syncs = syncs
         self._shown_to = 0
         self.flush_wanted = asyncio.Event()
-        """Set while something stored waits for the disk."""
+        """Set while a record waits to be flushed."""
 
     def turn_ended(self) -> None:
-        """A turn of the loop appended: tell each of them once."""
+        """Notify flush, slaves and held pulls once of all that this turn appended."""
         if self._syncs:
             self.flush_wanted.set()
         grown = self._store.take_grown()
@@ -47,19 +50,19 @@ class AppendNotifier:
             self._long_polls.wake(grown)
 
     def commit(self) -> None:
-        """Bring what waits in memory into the log's file."""
+        """Write the records in memory to the log's file, and notify slaves and held pulls."""
         self._store.log.commit()
         if self._store.shown_to > self._shown_to:
             self.shown()
 
     def shown(self) -> None:
-        """More of the log is on disk, or was committed: slaves and waiting pulls may see it now."""
+        """Notify slaves, held pulls and the ack gate that `store.shown_to` has grown."""
         self.slaves_look()
         shown_to, self._shown_to = self._shown_to, self._store.shown_to
         self._long_polls.wake_since(shown_to)
         self._ack_gate.advance()
 
     def slaves_look(self) -> None:
-        """The log has grown, or has lost files, of which no slave can be sent any more."""
+        """Notify slaves that the log has grown, or that files at its start were deleted."""
         if self._ha_server is not None:
             self._ha_server.notify_growth()

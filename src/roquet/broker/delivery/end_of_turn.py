@@ -1,4 +1,4 @@
-"""What is done once for all that one turn of the event loop, or several of them, brought; or a part in each turn."""
+"""Batches work: runs it once at the end of an event-loop turn, or at most once per period."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import Final
 
 NEXT_TURN_S: Final = 0.001
-"""The least that lets a loop send what was written to connections before."""
+"""The shortest timer after which the loop has sent what was written to connections before."""
 
 
 class EndOfTurn:
-    """Keeps: while `is_due`, the work is scheduled and will run before the loop waits for anything.
+    """Runs `work` once at the end of each event-loop turn in which `due` was called.
 
-    :param work: index, wake-ups and replication of what this turn appended.
-    :param took: told how long it was, in seconds, from the first append to the end of that work.
+    Invariant: while `is_due`, the work is scheduled and runs before the loop waits for I/O.
+
+    :param took: called with the seconds from the turn's first `due()` to the end of the work.
     """
 
     __slots__ = ("_began_s", "_loop", "_took", "_work", "is_due")
@@ -25,12 +26,12 @@ class EndOfTurn:
         self._work = work
         self._took = took
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop on which this is used, kept: asking asyncio for it takes a system call."""
+        """The running loop, cached: `asyncio.get_running_loop` makes a system call."""
         self._began_s = 0.0
         self.is_due = False
 
     def due(self) -> None:
-        """Something was appended in this turn."""
+        """Run the work at the end of this turn."""
         if not self.is_due:
             self.is_due = True
             self._loop = loop = self._loop or asyncio.get_running_loop()
@@ -44,9 +45,12 @@ class EndOfTurn:
 
 
 class ThrottledWork:
-    """Keeps: the work runs after what `due` was told in, when that has left, and never twice within `period_s`.
+    """Runs `work` soon after `due()`, but at most once per `period_s`.
 
-    :param work: what is cheaper for a lot at once, and nobody waits for.
+    The work starts no earlier than the next turn of the event loop, so that the answers of this
+    turn are sent first. It is for work that is cheaper in bulk and that no client waits for.
+
+    :param period_s: seconds between the end of one run and the start of the next.
     """
 
     def __init__(self, work: Callable[[], None], period_s: float) -> None:
@@ -56,14 +60,14 @@ class ThrottledWork:
         self._timer: asyncio.TimerHandle | None = None
 
     def due(self) -> None:
-        """There is something to do."""
+        """Schedule the work unless it is scheduled already."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             pause_s = max(NEXT_TURN_S, self._ended_s + self._period_s - loop.time())
             self._timer = loop.call_later(pause_s, self._run)
 
     def stop(self) -> None:
-        """Whoever stops does what is left himself."""
+        """Cancel the scheduled work: the caller does it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""The pulls that wait for messages, and the places they take, which are shared among clients."""
+"""The places for held pulls, shared among clients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from roquet.transport.connection import Connection
 
 @dataclass(eq=False, slots=True)
 class HeldPull:
-    """One pull that found nothing.
+    """One pull that found nothing and waits for its queue to grow.
 
-    `fetch_again` gives the answer, or None to go on waiting; with True it answers whatever it finds.
+    :param offset: the queue offset that it pulls.
+    :param until_ms: when its time is over, by the event loop's clock.
+    :param fetch_again: returns the encoded answer, or None to go on waiting; called with True it
+        always returns an answer.
+    :param size: bytes that count for its connection.
     """
 
     connection: Connection
@@ -26,11 +30,11 @@ class HeldPull:
     fetch_again: Callable[[bool], bytes | None] = field(repr=False)
     size: int
     is_over: bool = False
-    """It has left its place: it was answered, or its connection is gone."""
+    """Whether it was answered, or its connection is closed: it has no place any more."""
 
 
 class _Waiting:
-    """The pulls of one connection, in the order they came."""
+    """The held pulls of one connection, in order of arrival."""
 
     __slots__ = ("network", "pulls")
 
@@ -40,15 +44,16 @@ class _Waiting:
 
 
 class HeldPulls:
-    """The places of waiting pulls: free ones are for everybody, full ones are shared as connections are.
+    """The places for held pulls. When all are taken, clients with most pulls give places to others.
 
-    The network with most waiting pulls owes a place to one with at least two fewer. At one network it is the connection
-    with most that owes one: behind a gateway all clients are one network.
+    The network with most held pulls gives a place to a network with at least two fewer. Within one
+    network the connection with most held pulls gives the place, since behind a gateway all clients
+    are one network.
 
-    Keeps: `count` is the number of pulls that are not over. `_waiting` has each connection that holds one, and may keep
-    others that are open.
+    Invariant: `count` is the number of pulls that are not over. `_waiting` has every connection
+    with a held pull, and may have other open connections.
 
-    :param count_max: so many pulls may wait.
+    :param count_max: pulls that may be held at once.
     """
 
     def __init__(self, count_max: int) -> None:
@@ -57,17 +62,17 @@ class HeldPulls:
         self._waiting: dict[Connection, _Waiting] = {}
         self._networks = Shares[str]()
         self._connections: dict[str, Shares[Connection]] = {}
-        """Network -> its connections."""
+        """The places of each connection, by network."""
 
     def count_of(self, connection: Connection) -> int:
-        """How many pulls of this connection wait."""
+        """How many pulls of this connection are held."""
         waiting = self._waiting.get(connection)
         return 0 if waiting is None else len(waiting.pulls)
 
     def crowding_out(self, newcomer: Connection) -> HeldPull | None:
-        """The pull that has to leave for one of `newcomer`, when all places are taken.
+        """The pull whose place a pull of `newcomer` gets; None while places are free.
 
-        :raises Refused: no other client has so many more that it owes a place.
+        :raises Refused: all places are taken, and no client has enough more pulls than `newcomer`.
         """
         if self.count < self.count_max:
             return None
@@ -75,13 +80,16 @@ class HeldPulls:
         if self._networks.owe(network):
             network = next(iter(self._networks.crowds))
         elif network not in self._connections or not self._connections[network].owe(newcomer):
-            remark = f"[OVERLOAD]{self.count} pulls wait for messages already (pullThreadPoolQueueCapacity)"
+            remark = (
+                f"[OVERLOAD]{self.count} pulls wait for messages already "
+                "(pullThreadPoolQueueCapacity)"
+            )
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         connection = next(iter(self._connections[network].crowds))
         return next(iter(self._waiting[connection].pulls))
 
     def take(self, held: HeldPull) -> None:
-        """A pull begins to wait."""
+        """Give a place to a pull."""
         waiting = self._of(held.connection)
         waiting.pulls[held] = None
         self.count += 1
@@ -89,7 +97,7 @@ class HeldPulls:
         self._connections.setdefault(waiting.network, Shares()).add(held.connection)
 
     def leave(self, held: HeldPull) -> None:
-        """A pull does not wait any more."""
+        """Free the place of a pull, if it still has one."""
         if held.is_over:
             return
         held.is_over = True
@@ -98,7 +106,7 @@ class HeldPulls:
         self._dropped(held.connection, waiting.network, 1)
 
     def closed(self, connection: Connection) -> None:
-        """None of its pulls waits any more."""
+        """Free the places of all pulls of a closed connection."""
         waiting = self._waiting.pop(connection, None)
         if waiting is None:
             return

@@ -1,4 +1,4 @@
-"""The pulls that wait for their queue to grow, to fetch again.
+"""Long polling: held pulls wait until their queue grows or their time is over.
 
 See docs/broker/consumers.md#long-polling.
 """
@@ -22,23 +22,30 @@ from roquet.transport.connection import Connection
 log = logging.getLogger(__name__)
 
 LOOKED_AT_ONCE: Final = 64
-"""Pulls that are woken in one turn of the loop; looking and answering takes some 30 us."""
+"""Pulls that are woken in one turn of the loop; to fetch and answer takes some 30 us each."""
 _SWEPT_AT_ONCE: Final = 16
+"""Pulls that one step of a sweep checks."""
 SWEEP_MS: Final = 5000
-"""How often held pulls are looked at although nothing woke them."""
+"""How often all held pulls are checked, woken or not."""
 _COST: Final = 256
-"""Bytes that a held pull counts beside what it keeps of the request: 16,000 of one peer may wait."""
+"""Bytes that a held pull counts for beside what it keeps of the request; so 16,000 small pulls of
+one connection may be held."""
 _ANSWERS_AT_ONCE: Final = 16 * 1024 * 1024
-"""Bytes of answers that one look makes before what it made can leave: one large message may be for thousands."""
+"""Bytes of answers after which a turn makes no more, so that these can be sent first: one large
+message may be for thousands of pulls."""
 
 
 class LongPolls:
-    """Keeps: every held pull stands in its queue's `waiting` list exactly once, until it is answered or its
-    connection ends; one that is over before its queue is looked at stays until then. A peer that does not read gets no
-    answer.
+    """Holds pulls that found nothing, until their queue grows or their time is over.
+
+    A connection that does not read gets no answers.
+
+    Invariant: every held pull is in the `waiting` list of its queue exactly once, until it is
+    answered or its connection closes. A pull that is over otherwise stays in the list until the
+    queue is checked next.
 
     :param now_ms: the event loop's clock in ms.
-    :param count_max: so many pulls may be held.
+    :param count_max: pulls that may be held at once.
     """
 
     def __init__(self, now_ms: Callable[[], float], count_max: int) -> None:
@@ -47,12 +54,12 @@ class LongPolls:
         self._limited_log = LimitedLog(log)
         self._queues: dict[ConsumeQueue, None] = {}
         self._to_wake: dict[ConsumeQueue, int] = {}
-        """How many of a queue's pulls, the first ones, are still to be looked at since it grew."""
+        """Queues that grew -> how many of their first held pulls have not fetched since."""
         self._waking = EndOfTurn(self._wake_some)
 
     @property
     def count(self) -> int:
-        """Pulls that wait."""
+        """How many pulls are held."""
         return self._places.count
 
     def hold(
@@ -64,10 +71,12 @@ class LongPolls:
         fetch_again: Callable[[bool], bytes | None],
         size: int = 0,
     ) -> None:
-        """Keep a pull until its queue grows beyond `offset`, at most `hold_ms` and a sweep.
+        """Hold a pull until its queue grows beyond `offset`, at most `hold_ms` plus `SWEEP_MS`.
 
-        :param size: bytes that `fetch_again` keeps of what the peer sent.
-        :raises Refused: too many are held already, or too much of this peer.
+        :param offset: the queue offset that it pulls.
+        :param fetch_again: see `HeldPull`.
+        :param size: bytes of the request that `fetch_again` keeps in memory.
+        :raises Refused: too many pulls are held, or too many bytes for this connection.
         """
         crowding_out = self._places.crowding_out(connection)
         if crowding_out is not None:
@@ -82,18 +91,27 @@ class LongPolls:
         self._places.take(held)
 
     def _answer_early(self, held: HeldPull) -> None:
-        """Another client needs its place. A client that does not read can be answered nothing: it loses all of them."""
+        """Free the place of a held pull for another client, by answering it now.
+
+        A client that does not read cannot be answered: its connection is closed instead.
+        """
         connection = held.connection
-        is_deaf = not connection.is_writable
-        self._limited_log.warning(
-            f"early {is_deaf}",
-            self._now_ms() / 1000,
-            "waiting pull answered early: other clients need places for theirs, pullThreadPoolQueueCapacity=%d peer=%s "
-            "pulls_of_it=%d%s",
-            *(self._places.count_max, connection.peer_address, self._places.count_of(connection)),
-            "; it does not read, its connection ends" if is_deaf else "",
+        reads = connection.is_writable
+        text = (
+            "waiting pull answered early, another client needs its place"
+            if reads
+            else "connection closed, the client does not read and another client needs the place "
+            "of a waiting pull"
         )
-        if is_deaf:
+        self._limited_log.warning(
+            f"early {reads}",
+            self._now_ms() / 1000,
+            f"{text}: peer=%s pulls=%d pullThreadPoolQueueCapacity=%d",
+            connection.peer_address,
+            self._places.count_of(connection),
+            self._places.count_max,
+        )
+        if not reads:
             self.connection_closed(connection)
             connection.abort()
             return
@@ -106,17 +124,20 @@ class LongPolls:
         held.connection.release(held.size)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Whoever pulled over it is gone."""
+        """Drop the pulls of a closed connection."""
         self._places.closed(connection)
 
     def wake(self, grown: Iterable[ConsumeQueue]) -> None:
-        """Answer the pulls that wait at these queues and now find something; one write per connection and turn."""
+        """Fetch again for the pulls held at these queues, and answer those that find messages.
+
+        The answers for one connection and turn are one write.
+        """
         self._to_wake.update((queue, len(queue.waiting)) for queue in grown if queue.waiting)
         if not self._waking.is_due:
             self._wake_some()
 
     def _wake_some(self) -> None:
-        """Of thousands of pulls that wait for one message a part in each turn of the loop."""
+        """Wake `LOOKED_AT_ONCE` pulls, schedule the rest: thousands may wait for one message."""
         answers, left = _Answers(), LOOKED_AT_ONCE
         while self._to_wake and left:
             queue, count = self._to_wake.popitem()
@@ -129,11 +150,14 @@ class LongPolls:
             self._waking.due()
 
     def wake_since(self, at: int) -> None:
-        """The same at all queues with a record at or behind physical offset `at`, which could not be read so far."""
+        """Wake all queues with a record at or after physical offset `at`, not readable before."""
         self.wake([queue for queue in self._queues if queue.log_end > at])
 
     def sweep(self) -> Steps[None]:
-        """Answer what waited its time, and what a wake-up passed over (its tags did not match: time to move on)."""
+        """Answer the pulls whose time is over, or whose queue grew by messages they do not match.
+
+        The latter get the offset reached, so that their consumers do not stay behind.
+        """
         now_ms = self._now_ms()
         for queue in list(self._queues):
             for _ in in_parts(range(len(queue.waiting or ())), _SWEPT_AT_ONCE):
@@ -145,9 +169,10 @@ class LongPolls:
     def _answer(
         self, queue: ConsumeQueue, count: int, answers: _Answers, swept_ms: float | None = None
     ) -> None:
-        """Look at the first `count` of a queue's pulls; those that go on waiting are its last ones then.
+        """Fetch again for the first `count` pulls of a queue; those still held move to its end.
 
-        :param swept_ms: when the queue did not grow, but is swept: others than those that are due need not look again.
+        :param swept_ms: the time of a sweep, in which only pulls that are due fetch again; None
+            if the queue grew.
         """
         waiting: list[HeldPull] = queue.waiting or []  # type: ignore[assignment]
         still: list[object] = list(waiting[count:])
@@ -184,7 +209,7 @@ class LongPolls:
             asyncio.get_running_loop().call_soon(self._wake_of, soon)
 
     def _wake_of(self, connections: set[Connection]) -> None:
-        """Look at the queues again where pulls of these connections were left out."""
+        """Wake the queues with pulls of these connections that could not be answered before."""
         self.wake(
             [
                 queue
@@ -200,7 +225,10 @@ def _is_behind(held: object, connections: set[Connection]) -> bool:
 
 
 class _Answers:
-    """What one look at held pulls gives each connection; `left` are those that cannot take it all now."""
+    """The answers of one pass over held pulls, by connection.
+
+    `left` has the connections whose further answers have to wait.
+    """
 
     def __init__(self) -> None:
         self.parts: dict[Connection, list[bytes]] = {}
@@ -209,7 +237,7 @@ class _Answers:
         self._size = 0
 
     def takes(self, connection: Connection) -> bool:
-        """Whether there is room for one more."""
+        """Whether one more answer may be made for this connection; otherwise adds it to `left`."""
         is_enough = (
             self._size >= _ANSWERS_AT_ONCE or self._sizes[connection] >= connection.answers_at_once
         )

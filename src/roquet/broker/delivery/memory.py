@@ -1,4 +1,4 @@
-"""How much memory this machine has; Apache's measure of what counts as "in memory".
+"""The machine's physical memory, by which Apache's broker tells which records are in memory.
 
 See docs/storage/fetch.md#in-memory-on-disk.
 """
@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 UNKNOWN: Final = 24 * 1024**3
-"""Apache's guess where the system does not say."""
+"""Apache's default where the system does not tell its memory."""
 
 
 def physical_memory() -> int:

@@ -1,4 +1,4 @@
-"""PURE: which client may consume a queue in order: leases that end unless renewed.
+"""PURE: queue locks for orderly consumers: leases that expire unless renewed.
 
 See docs/broker/consumers.md#queue-locks.
 """
@@ -14,30 +14,39 @@ from roquet.common.steps import Steps, in_parts
 
 LEASE_MS: Final = 60_000
 _LEASES: Final = 256
-"""Looked at in one step."""
+"""Leases that one step of `drop_expired` checks."""
 
 Place: TypeAlias = tuple[str, str, int]
-"""A queue: topic, broker name and queue id. A request for 10,000 of them is decided in one step, of 2 ms; with an
-object's hash and comparison, which are Python, it would take 10 ms.
+"""A queue: topic, broker name and queue id.
+
+A tuple, because a request for 10,000 queues is decided in one step: 2 ms, but 10 ms with the hash
+and comparison of a Python class.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
+    """A client's lock on one queue."""
+
     client_id: str
     renewed_ms: float
 
     def is_free_for(self, client_id: str, now_ms: float) -> bool:
-        """Clients with the same id share a lease: they cannot be told apart (docs/pitfalls.md#trap-32)."""
+        """Whether this client may take or renew the lease.
+
+        Clients with the same id share a lease: the broker cannot tell them apart
+        (docs/pitfalls.md#trap-32).
+        """
         return self.client_id == client_id or now_ms - self.renewed_ms > LEASE_MS
 
 
 class LeaseTable:
-    """The leases of all groups; times are those of a clock that nobody sets.
+    """The leases of all groups; times are ms of a monotonic clock.
 
-    Keeps: no queue is leased to two clients of one group at the same time; `count` is how many leases there are.
+    Invariant: no queue is leased to two clients of one group at the same time; `count` is the
+    number of leases of all groups.
 
-    :param limits: how many leases clients may have.
+    :param limits: of the number of leases.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -48,10 +57,11 @@ class LeaseTable:
     def lock(
         self, group: str, client_id: str, queues: Iterable[Place], now_ms: float
     ) -> list[Place]:
-        """Lease to this client what nobody else holds, renew what it holds; all that it holds of `queues` now, in their
-        order and each once.
+        """Lease to this client the queues that no other client has leased, and renew its leases.
 
-        :raises Refused: there would be too many leases; none of these is given.
+        :returns: those of `queues` that the client has leased now, in their order, without
+            duplicates.
+        :raises Refused: there would be too many leases; none is given.
         """
         leases = self._groups.get(group, {})
         held = {
@@ -68,7 +78,7 @@ class LeaseTable:
         return list(held)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[Place]) -> None:
-        """Give back what this client holds of `queues`; the leases of others stay."""
+        """End this client's leases of `queues`; other clients' leases stay."""
         leases = self._groups.get(group, {})
         for queue in queues:
             lease = leases.get(queue)
@@ -79,7 +89,7 @@ class LeaseTable:
             self._groups.pop(group, None)
 
     def drop_expired(self, now_ms: float) -> Steps[None]:
-        """Forget leases that ended, so that queues which are gone do not stay here for ever."""
+        """Delete expired leases: those of deleted queues would stay for ever."""
         for group in list(self._groups):
             for part in in_parts(list(self._groups.get(group, ())), _LEASES):
                 self._drop(group, part, now_ms)

@@ -1,4 +1,4 @@
-"""PURE: which broker of the same name a consumer should pull from next.
+"""PURE: which replica a consumer should pull from next.
 
 See docs/broker/consumers.md#reading-from-slaves.
 """
@@ -15,22 +15,24 @@ MASTER_ID: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class ReadBalance:
-    """The rule is the same on masters and slaves: who reads far behind the end is sent where that disturbs nobody.
+    """Sends consumers that read old messages from disk to the group's broker for slow consumption.
+
+    The rule is the same on masters and slaves.
 
     :param slave_reads: whether consumers may be sent to slaves at all (`slaveReadEnable`).
-    :param memory_size: bytes of log that are taken to be in memory.
+    :param memory_size: bytes of the log's end that count as being in memory.
     """
 
     slave_reads: bool
     memory_size: int
 
     def next_broker(self, group: GroupConfig, behind: int) -> int:
-        """The broker id to suggest with a pull's answer.
+        """The broker id that a pull's answer suggests for the next pull.
 
-        :param behind: bytes between the last record that was looked at and the end of the log.
+        :param behind: bytes between the last record that was read and the end of the log.
         """
         if not self.slave_reads:
             return MASTER_ID
-        return (
-            group.which_broker_when_consume_slowly if behind > self.memory_size else group.broker_id
-        )
+        if behind > self.memory_size:
+            return group.which_broker_when_consume_slowly
+        return group.broker_id

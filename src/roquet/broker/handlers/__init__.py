@@ -1,4 +1,4 @@
-"""Request in, response out: one module per conversation.
+"""Request handlers of the broker: each module answers the requests of one subject.
 
 May import of `broker`: config, delivery, maintenance, metadata, metrics, offsets, transactions.
 """

@@ -1,4 +1,4 @@
-"""The messages of a batch as they are stored.
+"""Checks batches and turns their messages into records.
 
 See docs/protocol/messages.md#batch.
 """
@@ -21,21 +21,26 @@ from roquet.storage.batch_records import BatchItem, BatchRecords
 from roquet.storage.log.dispatch_request import keys_of
 
 RECORD_OVERHEAD_MAX: Final = 65536
-"""How much larger than `maxMessageSize` the records of a batch may be together, in Apache's broker as well."""
+"""Bytes by which the records of a batch may exceed `maxMessageSize`; as in Apache's broker."""
 _STEP: Final = 32
+"""Cost of one step: 32 small messages."""
 _KEYS_PER_COST: Final = 32
+"""This many keys take as long as one message."""
 _BYTES_PER_COST: Final = 4096
-"""A step has `_STEP` messages; so many keys, or bytes, take as long as one message."""
+"""This many bytes of body and properties take as long as one message."""
 
 
 def stored_size_max(config: SendConfig) -> int:
-    """Bytes that the records of one batch may take in the log. Each has the properties of the whole batch, so that a
-    body within `maxMessageSize` could become gigabytes."""
+    """How many bytes the records of one batch may take in the log.
+
+    Each record has the properties of the whole batch: without a limit a body within
+    `maxMessageSize` could become gigabytes.
+    """
     return min(config.message_size_max, FRAME_SIZE_MAX) + RECORD_OVERHEAD_MAX
 
 
 class Batches:
-    """Checks batches and packs their records."""
+    """Checks batches and packs their messages into records."""
 
     def __init__(self, send_context: SendContext) -> None:
         self._config = send_context.config
@@ -43,38 +48,47 @@ class Batches:
         self._stored_size_max = stored_size_max(send_context.config)
 
     def check(self, header: SendHeader, body: bytes) -> None:
-        """:raises Refused: no batch may be like that, whatever its messages are."""
+        """Check what can be checked without the messages.
+
+        :raises Refused: the batch is compressed, transactional, delayed, empty, too large, or goes
+            to a retry topic.
+        """
         if header.sys_flag & (m.COMPRESSED | m.TRANSACTION_BITS) or header.topic.startswith(
             m.RETRY_PREFIX
         ):
-            remark = "a batch can neither be compressed, nor transactional, nor go to a retry topic"
+            remark = "a batch cannot be compressed, be transactional or go to a retry topic"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         size_max = self._config.message_size_max
         if len(body) > size_max:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"body of {len(body)} bytes, maxMessageSize is {size_max}",
+                f"the body of the batch has {len(body)} bytes, maxMessageSize allows {size_max}",
             )
         self._refuse_delay(m.split_properties(header.properties))
         if not body:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no messages")
 
     def packed(
         self, header: SendHeader, queue_id: int, sys_flag: int, born_host: bytes, body: bytes
     ) -> Steps[BatchRecords]:
-        """The records of a batch that `check` has passed.
+        """The records of a batch that `check` accepted, packed in steps of 32 small messages.
 
-        All get the properties of the batch, but a message that has a unique key keeps it: clients of 5.x give the batch
-        one of its own, beside those that they show as ids of the messages.
+        Each record gets the properties of the batch, but a message that has a unique key keeps its
+        own: 5.x clients give the batch a unique key, too, and show those of the messages as ids.
 
-        :raises Refused: a message may not be in a batch, or the records are too many. ValueError: the body is damaged,
-            or a value does not fit its field.
+        :raises Refused: a message may not be in a batch, or the records are too large.
+        :raises ValueError: the body is damaged, or a value does not fit its field.
         """
         make_item = self.item_maker(header)
         records = BatchRecords(
-            header.topic.encode(), queue_id, sys_flag, header.born_timestamp, born_host, self._store_host,
+            header.topic.encode(),
+            queue_id,
+            sys_flag,
+            header.born_timestamp,
+            born_host,
+            self._store_host,
             header.reconsume_times,
-        )  # fmt: skip
+        )
         cost = 0
         for flag, data, properties in split_batch(body):
             item = make_item(flag, data, properties)
@@ -88,21 +102,24 @@ class Batches:
                 + len(item.keys) // _KEYS_PER_COST
                 + (len(data) + len(item.properties)) // _BYTES_PER_COST
             )
-            for _ in range(cost // _STEP):  # so that steps can be counted instead of timed
+            for _ in range(cost // _STEP):  # large messages: steps are counted, not timed
                 yield
             cost %= _STEP
         return records
 
     def _too_large(self, count: int, size: int) -> str:
-        """Apache's broker has the same limit, and its clients' batches rarely come near it."""
+        """The remark for a batch whose records are too large; Apache's limit is the same."""
         return (
-            f"a batch of {size} bytes whose first {count} messages take more than {self._stored_size_max} bytes in the "
-            f"log (maxMessageSize + {RECORD_OVERHEAD_MAX}), fixed fields and properties included: "
-            "send it as several batches"
+            f"the first {count} messages of a batch of {size} bytes take more than "
+            f"{self._stored_size_max} bytes in the log (maxMessageSize + {RECORD_OVERHEAD_MAX}), "
+            "fixed fields and properties included: send it as several batches"
         )
 
     def item_maker(self, header: SendHeader) -> MakeItem:
-        """What makes stored messages of a batch's; the batch's own properties are prepared once."""
+        """A function that turns messages of this batch into items to store.
+
+        The properties of the batch are encoded once, not per message.
+        """
         shared = {**m.split_properties(header.properties), m.CLUSTER: self._config.cluster}
         for_keyless = m.join_properties(shared).encode()
         shared.pop(m.UNIQ_KEY, None)
@@ -124,7 +141,10 @@ class Batches:
                 ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be in a batch"
             )
         if len(properties) > m.PROPERTIES_SIZE_MAX:
-            remark = f"properties of {len(properties)} bytes in a batch, allowed are {m.PROPERTIES_SIZE_MAX}"
+            remark = (
+                f"the properties of a message in a batch have {len(properties)} bytes, "
+                f"at most {m.PROPERTIES_SIZE_MAX} are allowed"
+            )
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         return BatchItem(flag, body, properties, keys_of(pairs), m.tag_code(pairs.get(m.TAGS)))
 

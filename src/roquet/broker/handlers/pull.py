@@ -1,4 +1,4 @@
-"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361.
+"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: the slow path, and long polling.
 
 See docs/storage/fetch.md#what-a-fetch-answers, docs/broker/consumers.md#long-polling and
 docs/protocol/consuming.md#pulling.
@@ -58,21 +58,31 @@ _CODES: Final = {
     FetchStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     FetchStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
 }
-"""The two others depend on the offset: 0 has nothing yet, any other one is wrong."""
+"""For the two other statuses (the queue is empty or missing) the code depends on the pull's offset:
+at offset 0 there is nothing yet (PULL_NOT_FOUND), any other offset is wrong (PULL_OFFSET_MOVED)."""
 _CORRECTS_THE_OFFSET: Final = frozenset(FetchStatus) - {
     FetchStatus.FOUND,
     FetchStatus.NO_MATCHED_MESSAGE,
     FetchStatus.MESSAGE_WAS_REMOVING,
 }
+"""Statuses whose `next_offset` is not the end of what was fetched, but the nearest valid offset."""
 _FETCHES_MAX: Final = 4
-"""So many times in a row a held pull looks for what it wants; each looks at some hundred messages."""
+"""Fetches of a woken pull in a row while its filter matches nothing; each reads some hundred
+messages."""
 COUNT_MAX: Final = 1024
+"""Messages in one answer, whatever `maxMsgNums` the client asks for."""
 _ANSWER_FIELDS: Final = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
 
 
 @dataclass(frozen=True, slots=True)
 class PullConfig:
-    """What pulls depend on beside topics and groups; times in ms."""
+    """The settings that pulls depend on.
+
+    :param short_polling_ms: how long pulls are held when `long_polling` is off.
+    :param offset_check_in_slave: whether a slave may correct a client's offset.
+    :param filter_by_properties: whether SQL92 filters are allowed (`enablePropertyFilter`).
+    :param filter_retries: whether SQL92 filters apply to retry topics.
+    """
 
     is_slave: bool = False
     is_readable: bool = True
@@ -84,7 +94,11 @@ class PullConfig:
 
 
 class PullHandler:
-    """Gives messages out."""
+    """Answers pulls, and holds those that find nothing until messages arrive.
+
+    :param progress: the consumer offsets: a pull may commit one.
+    :param moves: reports pulls whose offset the broker moved.
+    """
 
     def __init__(
         self,
@@ -129,7 +143,11 @@ class PullHandler:
             and dispatch.is_held_up
             and not self._config.is_slave
         ):
-            remark = f"nobody knows where queue {header.queue_id} of {header.topic} ends: {dispatch.why_behind}"
+            # "Offset moved" would send the consumer back to a queue end that is not the real one.
+            remark = (
+                f"the end of queue {header.queue_id} of topic {header.topic} is not known before "
+                f"dispatch goes on: {dispatch.why_behind}"
+            )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if header.sys_flag & SUSPEND and code == ResponseCode.PULL_NOT_FOUND:
             self._hold(request, connection, header, wanted)
@@ -139,9 +157,10 @@ class PullHandler:
         return self._answer(request, header, group, fetched, began_ms)
 
     def _terms(self, header: PullHeader, queue_id: int) -> PullTerms:
-        """What counts for a pull that is like `header` but for its queue.
+        """Check a pull with this header but another queue id.
 
-        :raises Refused: it may not be pulled.
+        :returns: what it shares with the pulls of other queues.
+        :raises Refused: the group may not pull from the queue.
         """
         group = self._group(header.consumer_group)
         topic = self._topic(header.topic, queue_id)
@@ -155,7 +174,11 @@ class PullHandler:
         queue_offset: int,
         commit_offset: int,
     ) -> Fetched:
-        """What a pull finds that is like `header` but for its queue and offsets, and may be pulled."""
+        """Commit the offset that came with a pull, and fetch.
+
+        The fast path calls this, too. The arguments replace queue and offsets of `header`; `_terms`
+        has checked the pull.
+        """
         if header.sys_flag & COMMIT_OFFSET and not self._config.is_slave:
             offset = self._store.within_queue(header.topic, queue_id, commit_offset)
             self._progress.commit(header.consumer_group, header.topic, queue_id, offset)
@@ -170,12 +193,11 @@ class PullHandler:
         return self._store.fetch(header.topic, queue_id, queue_offset, count, wanted)
 
     def _learn(self, request: Command, connection: Connection, header: PullHeader) -> None:
-        """Let the connection's next pulls of this kind go the short way."""
-        known = next(
-            (known for known in connection.fast_paths if isinstance(known, FastPull)), None
-        )
-        if known is None:
-            known = FastPull(
+        """Cache the header template of this pull for the connection's fast path."""
+        fast_pulls = (path for path in connection.fast_paths if isinstance(path, FastPull))
+        fast_pull = next(fast_pulls, None)
+        if fast_pull is None:
+            fast_pull = FastPull(
                 connection,
                 self._terms,
                 self._look,
@@ -184,21 +206,23 @@ class PullHandler:
                 self._traffic,
                 self._store.log,
             )
-            connection.fast_paths.append(known)
-        known.learn(request, header)
+            connection.fast_paths.append(fast_pull)
+        fast_pull.learn(request, header)
 
-    # may it be pulled?
+    # checks
 
     def _group(self, name: str) -> GroupConfig:
         if not self._config.is_readable:
-            raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be read from")
+            remark = "this broker serves no reads: brokerPermission does not allow them"
+            raise Refused(ResponseCode.NO_PERMISSION, remark)
         group = self._metadata.group(name)
         if group is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist"
             )
         if not group.consume_enable:
-            raise Refused(ResponseCode.NO_PERMISSION, f"consumer group {name} may not consume")
+            remark = f"consumer group {name} may not consume: its consumeEnable is false"
+            raise Refused(ResponseCode.NO_PERMISSION, remark)
         return group
 
     def _topic(self, name: str, queue_id: int) -> TopicConfig:
@@ -208,63 +232,87 @@ class PullHandler:
         if not topic.perm & Permission.READ:
             raise Refused(ResponseCode.NO_PERMISSION, f"topic {name} may not be read")
         if not 0 <= queue_id < topic.read_queues:
-            remark = f"queue {queue_id} of topic {name}, which has {topic.read_queues} read queues"
+            remark = f"topic {name} has no queue {queue_id}: it has {topic.read_queues} read queues"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         return topic
 
     def _wanted(self, header: PullHeader, group: GroupConfig) -> Filter:
-        """What to filter by, from the request itself or from the group's heartbeats."""
+        """The filter of a pull, from the request itself or from the group's heartbeats."""
         if header.sys_flag & SUBSCRIPTION:
             kind = header.expression_type or TAG
             check_length(header.subscription)
-            return (
-                tag_filter(header.subscription)
-                if kind == TAG
-                else self._sql_of_request(kind, header)
-            )
+            if kind == TAG:
+                return tag_filter(header.subscription)
+            return self._sql_of_request(kind, header)
         subscription = self._subscription(header, group)
         if subscription.class_filter:
             return EVERYTHING
-        return (
-            tag_filter(subscription.expression)
-            if subscription.is_by_tag
-            else self._sql_of(subscription, header)
-        )
+        if subscription.is_by_tag:
+            return tag_filter(subscription.expression)
+        return self._sql_of(subscription, header)
 
     def _subscription(self, header: PullHeader, group: GroupConfig) -> Subscription:
-        """What the group's heartbeats say."""
+        """The group's subscription to the topic, from its heartbeats.
+
+        :raises Refused: it has none, it may not broadcast, or the pull's version is newer.
+        """
         subscription = self._consumers.subscription(header.consumer_group, header.topic)
         if subscription is None:
-            remark = f"group {header.consumer_group} has not subscribed to {header.topic} on this broker yet"
+            remark = (
+                f"group {header.consumer_group} has no subscription to topic {header.topic} on "
+                "this broker: the next heartbeat brings it"
+            )
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
         if not group.consume_broadcast_enable and self._is_broadcast(header.consumer_group):
-            raise Refused(
-                ResponseCode.NO_PERMISSION, f"group {header.consumer_group} may not broadcast"
+            remark = (
+                f"consumer group {header.consumer_group} may not broadcast: "
+                "its consumeBroadcastEnable is false"
             )
+            raise Refused(ResponseCode.NO_PERMISSION, remark)
         if subscription.version < header.sub_version:
-            remark = f"this broker knows an older subscription of {header.consumer_group} to {header.topic}"
+            remark = (
+                f"the subscription of group {header.consumer_group} to topic {header.topic} on "
+                f"this broker is older (version {subscription.version}) than the pull's "
+                f"({header.sub_version}): the next heartbeat brings the new one"
+            )
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
         return subscription
 
     def _sql_of(self, subscription: Subscription, header: PullHeader) -> Filter:
-        """The filter that came with a heartbeat, compiled then."""
+        """The filter of a subscription that is not by tag, compiled when its heartbeat came.
+
+        :raises Refused: it does not exist, the pull's version is newer, or such filters are not
+            allowed.
+        """
         group, topic = header.consumer_group, header.topic
         data, wanted = self._filters.data(topic, group), self._filters.wanted(topic, group)
         if data is None or wanted is None:
-            remark = f"no {subscription.expression_type} filter of {group} for {topic} is known: its heartbeat says why"
+            remark = (
+                f"this broker has no {subscription.expression_type} filter of group {group} for "
+                f"topic {topic}: the answer to the heartbeat says why"
+            )
             raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
         if data.version < header.sub_version:
-            remark = f"this broker knows an older filter of {group} for {topic}"
+            remark = (
+                f"the filter of group {group} for topic {topic} on this broker is older (version "
+                f"{data.version}) than the pull's ({header.sub_version}): the next heartbeat "
+                "brings the new one"
+            )
             raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
         self._check_filters_allowed(subscription.expression_type)
         return self._filtering(wanted, header)
 
     def _sql_of_request(self, kind: str, header: PullHeader) -> Filter:
-        """Apache's broker gives everything out where it cannot compile what the request brings."""
+        """The filter of an expression that came with the pull.
+
+        Apache's broker returns all messages if it cannot compile the expression.
+
+        :raises Refused: the expression cannot be compiled, or such filters are not allowed.
+        """
         self._check_filters_allowed(kind)
         known = self._filters.wanted(header.topic, header.consumer_group)
         if kind == SQL92 and known is not None and known.sql.expression == header.subscription:
-            return self._filtering(known, header)  # queue entries may have notes of it
+            return self._filtering(known, header)  # extension units may have its filter bits
         try:
             sql = compiled(kind, header.subscription or "")
         except FilterError as error:
@@ -297,7 +345,7 @@ class PullHandler:
         return code
 
     def _suggested(self, group: GroupConfig, fetched: Fetched) -> int:
-        """The broker to pull from next."""
+        """The broker id to pull from next."""
         return self._balance.next_broker(group, fetched.behind)
 
     def _answer(
@@ -325,7 +373,7 @@ class PullHandler:
     def _note(
         self, code: ResponseCode, header: PullHeader, fetched: Fetched, began_ms: float
     ) -> None:
-        """Count it, and write down if it is sent elsewhere; a slave writes nothing."""
+        """Count the pull, and report it if its offset was moved; a slave reports nothing."""
         if code == ResponseCode.SUCCESS:
             size, traffic = fetched.size, self._traffic
             traffic.given(
@@ -342,7 +390,8 @@ class PullHandler:
         config = self._config
         hold_ms = header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
         queue = self._store.queue(header.topic, header.queue_id)
-        kept = replace(request, fields={}, body=b"")  # to answer it; either could be 16 MiB
+        # The answer needs neither fields nor body; each could hold 16 MiB.
+        kept = replace(request, fields={}, body=b"")
         size = len(header.subscription or "") + len(header.consumer_group) + len(header.topic)
         again = self._again(kept, connection, header, wanted)
         self._long_polls.hold(connection, queue, header.queue_offset, hold_ms, again, size)
@@ -350,11 +399,14 @@ class PullHandler:
     def _again(
         self, request: Command, connection: Connection, header: PullHeader, wanted: Filter
     ) -> Callable[[bool], bytes | None]:
-        """What a held pull does when it is looked at again; a topic or group that is gone by then ends it, and so does
-        any error: it is the answer to this pull, and the others are looked at.
+        """The function that fetches again for a held pull: see `HeldPull.fetch_again`.
 
-        What was looked at once and is not wanted is passed over the next time, unless the group wants something else by
-        then. Where there is much of that, the client is told how far it is, and asks again: others want to be served.
+        An error, such as a topic or group that was deleted meanwhile, becomes the answer to this
+        pull, so that the other held pulls are not affected.
+
+        Messages that the filter did not match are not read again, unless the group's subscription
+        has changed. After `_FETCHES_MAX` fetches without a match the client gets the offset reached
+        and pulls again, so that one pull does not hold the event loop.
         """
         offset = header.queue_offset
 
@@ -389,12 +441,21 @@ class PullHandler:
 
 
 def check_length(expression: str | None) -> None:
-    """:raises Refused: it is longer than any that is wanted; each is kept for the pulls that bring it again."""
+    """Check the length of a filter expression: the broker caches expressions.
+
+    :raises Refused: it is too long.
+    """
     if expression is not None and len(expression) > EXPRESSION_SIZE_MAX:
-        remark = f"an expression of {len(expression)} characters, allowed are {EXPRESSION_SIZE_MAX}"
+        remark = (
+            f"the filter expression has {len(expression)} characters, "
+            f"at most {EXPRESSION_SIZE_MAX} are allowed"
+        )
         raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
 
 
 def not_allowed(kind: str) -> str:
-    """What is said to who wants to filter otherwise than by tags."""
-    return f"this broker does not filter by {kind}; enablePropertyFilter=true in its configuration allows it"
+    """The remark for a filter that is not by tag, where `enablePropertyFilter` is false."""
+    return (
+        f"this broker does not filter by {kind}; "
+        "enablePropertyFilter=true in its configuration allows it"
+    )

@@ -1,7 +1,7 @@
-"""SEND_MESSAGE 10, 310 and 320: the general path, for every kind of send.
+"""SEND_MESSAGE 10, 310 and 320: the slow path, which decodes any send request.
 
-A connection's usual kind of send is learnt here and then taken by `fastpath.send`, which does the same without
-parsing; whatever that does not know comes back to this path.
+It teaches `fastpath.send.FastSend` the header templates of a connection. Frames that match no
+template come here.
 
 See docs/protocol/producing.md#a-send-step-by-step.
 """
@@ -37,11 +37,11 @@ _CODES: Final = (
     RequestCode.SEND_BATCH_MESSAGE,
 )
 _SPELT_OUT: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
-"""Requests whose header has whole names."""
+"""Requests whose header fields have full names; all others have the one-letter names of V2."""
 
 
 class SendHandler:
-    """Takes messages in."""
+    """Stores the messages that clients send and answers with their ids and offsets."""
 
     def __init__(self, send_context: SendContext, halves: HalfMessages, slices: Slices) -> None:
         self._send_context = send_context
@@ -61,7 +61,7 @@ class SendHandler:
         if header.topic.startswith(m.RETRY_PREFIX):
             topic, queue_id = self._retry_target(header, topic, queue_id, request.version)
             if topic.name != header.topic:
-                pairs[m.DELAY] = "0"  # whatever delay the next try would have had, there is none
+                pairs[m.DELAY] = "0"  # a dead letter is not tried again: it must not wait
         sys_flag = self._sys_flag(header, topic, connection)
         level = self._delay_level(pairs)
         if header.batch:
@@ -76,39 +76,41 @@ class SendHandler:
                 header, topic.name, queue_id, request.body, pairs, sys_flag, connection
             )
         elif level:
-            queue, aside = (
-                self._store.queue(*waiting_queue(level)),
-                put_aside(pairs, level, topic.name, queue_id),
-            )
+            queue = self._store.queue(*waiting_queue(level))
+            delayed = put_aside(pairs, level, topic.name, queue_id)
             delay_ms = self._send_context.config.delay_levels.ms[level - 1]
-            at = self._store_one(header, queue, request.body, aside, sys_flag, connection, delay_ms)
+            at = self._store_one(
+                header, queue, request.body, delayed, sys_flag, connection, delay_ms
+            )
         else:
             queue = self._store.queue(topic.name, queue_id)
             at = self._store_one(header, queue, request.body, pairs, sys_flag, connection)
         if request.code in _CODES and not is_half:
             self._learn(request, connection, header, topic, sys_flag)
-        takes_a_slot = is_half or not sys_flag & m.TRANSACTION_PREPARED
+        is_queued = is_half or not sys_flag & m.TRANSACTION_PREPARED
         message_id = f"{m.offset_message_id(self._store.config.store_host, at)},".encode()
-        first = queue.max_offset - 1 if takes_a_slot else 0
+        first = queue.max_offset - 1 if is_queued else 0
         return self._stored(
             request, connection, queue_id, first, message_id, waits=pairs.get(m.WAIT) != "false"
         )
 
-    # may it be sent?
+    # checks
 
     def checked(self, request: Command) -> tuple[SendHeader, TopicConfig, int]:
-        """What a send's header says, its topic, and the id of the queue that it goes to.
+        """Decode and check a send request: its header, its topic and the queue id to store it in.
 
-        :raises Refused: it cannot be taken.
+        A queue id below 0 is replaced by that of a random write queue.
+
+        :raises Refused: the broker cannot accept the request.
         """
         self._require_room()
-        kind = SendHeader if request.code in _SPELT_OUT else SendHeaderV2
-        header = kind.read(request.fields)
+        header_class = SendHeader if request.code in _SPELT_OUT else SendHeaderV2
+        header = header_class.read(request.fields)
         topic = self._topic(header)
         return header, topic, self._queue_id(header.queue_id, topic)
 
     def _require_room(self) -> None:
-        """:raises Refused: no message is taken from anybody now."""
+        """:raises Refused: the broker accepts no messages now, or too many sends wait."""
         self._send_context.check()
         if why_busy := self._send_context.ack_gate.why_busy:
             raise Refused(ResponseCode.SYSTEM_BUSY, why_busy)
@@ -125,27 +127,32 @@ class SendHandler:
             header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
         )
         if topic is None:
-            remark = f"topic {header.topic} does not exist, and topic {header.default_topic} is no pattern for it here"
+            remark = (
+                f"topic {header.topic} does not exist, and this broker cannot create it from topic "
+                f"{header.default_topic} (autoCreateTopicEnable): create it with an admin tool"
+            )
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
         if topic.order and not self._send_context.config.is_writable:
-            raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be written to")
+            remark = f"brokerPermission does not allow sends to the ordered topic {header.topic}"
+            raise Refused(ResponseCode.NO_PERMISSION, remark)
         return topic
 
     def _queue_id(self, queue_id: int, topic: TopicConfig) -> int:
         if queue_id < 0:
             return self._send_context.chance.randrange(max(1, topic.write_queues))
         if queue_id >= max(topic.write_queues, topic.read_queues):
-            queues = f"{topic.write_queues} write and {topic.read_queues} read queues"
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"queue {queue_id} of topic {topic.name}, which has {queues}",
-            )
+            queues = f"{topic.write_queues} write queues and {topic.read_queues} read queues"
+            remark = f"topic {topic.name} has no queue {queue_id}: it has {queues}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         return queue_id
 
     def _retry_target(
         self, header: SendHeader, topic: TopicConfig, queue_id: int, version: int
     ) -> tuple[TopicConfig, int]:
-        """A message that was tried too often goes to the dead letter topic instead.
+        """The topic and queue id for a send to a retry topic.
+
+        A message whose reconsume times have reached the maximum goes to the group's dead letter
+        topic instead.
 
         See docs/protocol/producing.md#sends-to-retry-topics.
         """
@@ -157,7 +164,7 @@ class SendHandler:
         if dead_letters is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"group {name} has a name too long for a dead letter topic",
+                f"the name of group {name} is too long for a dead letter topic",
             )
         return dead_letters, 0
 
@@ -172,23 +179,29 @@ class SendHandler:
         if len(body) > size_max:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"body of {len(body)} bytes, maxMessageSize is {size_max}",
+                f"the body has {len(body)} bytes, maxMessageSize allows {size_max}",
             )
         if len(properties) > m.PROPERTIES_SIZE_MAX:
-            remark = f"properties of {len(properties)} bytes, allowed are {m.PROPERTIES_SIZE_MAX}"
+            remark = (
+                f"the properties have {len(properties)} bytes, "
+                f"at most {m.PROPERTIES_SIZE_MAX} are allowed"
+            )
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
     # storing
 
     def _sys_flag(self, header: SendHeader, topic: TopicConfig, connection: Connection) -> int:
-        """The client's flag with what only the broker knows: the hosts' kinds and the topic's kind of tags."""
+        """The sysFlag to store: the client's, with the IPv6 and multi-tag bits of this broker."""
         flag = header.sys_flag & ~(m.BORN_HOST_V6 | m.STORE_HOST_V6)
         if topic.filter_type == "MULTI_TAG":
             flag |= m.MULTI_TAGS
         return flag | host_bits(connection.peer_host, self._store.config.store_host)
 
     def _stored_properties(self, pairs: dict[str, str]) -> str:
-        """WAIT is for the broker only; CLUSTER is the broker's (docs/protocol/messages.md#properties)."""
+        """The properties text to store: without WAIT, with this broker's CLUSTER.
+
+        See docs/protocol/messages.md#properties.
+        """
         kept = {name: value for name, value in pairs.items() if name != m.WAIT}
         kept[m.CLUSTER] = self._send_context.config.cluster
         return m.join_properties(kept)
@@ -229,15 +242,25 @@ class SendHandler:
         sys_flag: int,
         connection: Connection,
     ) -> tuple[ConsumeQueue, PhysicalOffset]:
-        """A message that waits for its transaction's end in a queue of its own; the answer tells its place there."""
+        """Store a half message. The answer to the send has its offset in the half topic's queue.
+
+        :returns: the half topic's queue, and the physical offset of the half message.
+        """
         if not self._send_context.config.takes_transactions:
-            remark = "this broker takes no transactional messages (rejectTransactionMessage=true)"
+            remark = "this broker rejects transactional messages: rejectTransactionMessage=true"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         self._check_size(body, b"")
         pairs = {**pairs, m.CLUSTER: self._send_context.config.cluster}
-        born = header.born_timestamp, connection.peer_host
         at = self._halves.put(
-            topic, queue_id, body, pairs, header.flag, sys_flag, *born, header.reconsume_times
+            topic,
+            queue_id,
+            body,
+            pairs,
+            header.flag,
+            sys_flag,
+            header.born_timestamp,
+            connection.peer_host,
+            header.reconsume_times,
         )
         return self._store.queue(m.HALF_TOPIC, 0), at
 
@@ -249,11 +272,11 @@ class SendHandler:
         queue_id: int,
         sys_flag: int,
     ) -> Steps[Answer]:
-        """Store a batch whose header was checked: independent messages with consecutive offsets."""
+        """Store a batch whose header was checked, as messages with consecutive queue offsets."""
         records = yield from self._batches.packed(
             header, queue_id, sys_flag, connection.peer_host, request.body
         )
-        self._require_room()  # others may have been served since that was checked
+        self._require_room()  # other requests ran between the steps: the checks may fail now
         self._queue_id(queue_id, self._topic(header))
         first, physical = self._store.append_batch(
             self._store.queue(header.topic, queue_id), records
@@ -274,11 +297,12 @@ class SendHandler:
         *,
         waits: bool,
     ) -> Answer:
-        """What was appended is stored: the answer, if there is one, and it need not wait for disk or slave.
+        """The answer to a send that was appended; None if it is one-way or the ack gate holds it.
 
-        :param first: queue offset of the first of the messages.
-        :param ids: of all of them, with a comma behind each.
-        :param waits: whether the producer wants it to.
+        :param first: queue offset of the first message.
+        :param ids: offset message ids of all messages, each followed by a comma.
+        :param waits: whether the producer wants the answer held until disk and slave have the
+            messages (False with the property `WAIT=false`).
         """
         self._send_context.turn.due()
         if request.is_one_way:
@@ -302,23 +326,23 @@ class SendHandler:
         topic: TopicConfig,
         sys_flag: int,
     ) -> None:
-        """Let the connection's next sends of this kind go the short way.
+        """Cache the header template of this send for the connection's fast path.
 
-        Not those to a retry topic: their way depends on the group, too, and what is learnt is dropped with a change of
-        the topic table only. Consumers send them when a broker refused what they sent back; they are rare.
+        Sends to a retry topic always take the slow path: their target depends on the group, too,
+        and a change of the group table does not invalidate templates. They are rare: consumers
+        send them only after a broker refused a send back.
         """
         if header.topic.startswith(m.RETRY_PREFIX) or topic.order or header.queue_id < 0:
             return
-        known = next(
-            (known for known in connection.fast_paths if isinstance(known, FastSend)), None
-        )
-        if known is None:
-            known = FastSend(self._send_context, self.answers, connection)
-            connection.fast_paths.insert(
-                0, known
-            )  # it alone gains from getting all frames of a read at once
+        fast_sends = (path for path in connection.fast_paths if isinstance(path, FastSend))
+        fast_send = next(fast_sends, None)
+        if fast_send is None:
+            fast_send = FastSend(self._send_context, self.answers, connection)
+            # First: only the first fast path gets all frames of a read at once, and only runs of
+            # sends are cheaper together. Later ones get the frames one by one.
+            connection.fast_paths.insert(0, fast_send)
         levels = self._send_context.config.delay_levels
-        known.learn(
+        fast_send.learn(
             request,
             topic,
             sys_flag,

@@ -1,4 +1,4 @@
-"""Answers to sends that were stored."""
+"""Encodes the answers to sends that were stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roquet.protocol.templates.response import ResponseTemplate
 
 
 class SendAnswers:
-    """Encodes "stored": message id, queue id, queue offset, and what is the same for every answer of this broker."""
+    """Encodes SUCCESS answers: message ids, queue id, queue offset, region and trace switch."""
 
     def __init__(self, region: str, trace_on: bool) -> None:
         always = {"MSG_REGION": region, "TRACE_ON": to_text(trace_on)}
@@ -28,11 +28,12 @@ class SendAnswers:
         *,
         binary: bool,
     ) -> list[bytes]:
-        """A whole frame for each of several sends.
+        """The frames that answer several sends, each of which stored the same number of messages.
 
-        :param ids: as many message ids for each of them, every one with a comma behind it.
-        :param queues: queue ids in decimal digits.
-        :param opaques: four bytes each where the header is a binary one, else in decimal digits.
+        :param ids: offset message ids of all messages of all sends, each followed by a comma.
+        :param queues: queue ids in decimal digits, one per send.
+        :param queue_offsets: of the first message of each send.
+        :param opaques: four bytes each for binary headers, decimal digits for JSON headers.
         """
         form, ids_size = self._form, len(ids) // len(queues) - 1
         answers: list[bytes] = []

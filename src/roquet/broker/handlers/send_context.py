@@ -1,4 +1,4 @@
-"""What all handlers need that take messages in for clients: sends, and what consumers send back.
+"""What all handlers share that store messages for clients: sends, batches, replies, send backs.
 
 See docs/protocol/producing.md#a-send-step-by-step.
 """
@@ -21,7 +21,13 @@ from roquet.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class SendConfig:
-    """What sends depend on beside topics and groups; sizes in bytes, times in ms since the epoch."""
+    """The settings that sends depend on.
+
+    :param message_size_max: bytes of a body, as sent (`maxMessageSize`).
+    :param accept_from_ms: no send is accepted before (`startAcceptSendRequestTimeStamp`); ms since
+        the epoch.
+    :param takes_transactions: False with `rejectTransactionMessage=true`.
+    """
 
     cluster: str
     delay_levels: DelayLevels
@@ -36,9 +42,11 @@ class SendConfig:
 
 @dataclass(frozen=True, slots=True)
 class SendContext:
-    """Where messages go, and by which rules.
+    """The store, the tables and the settings that all handlers share that store messages.
 
-    `turn` is told of every append, `now_ms` is the wall clock, `chance` chooses queues for those who leave it open.
+    :param turn: its `due()` is called after every append.
+    :param now_ms: the wall clock, ms since the epoch.
+    :param chance: chooses a write queue for sends with a queue id below 0.
     """
 
     config: SendConfig
@@ -50,7 +58,11 @@ class SendContext:
     chance: random.Random
 
     def check(self) -> None:
-        """:raises Refused: this broker takes no message from anybody now."""
+        """Check whether this broker accepts messages.
+
+        :raises Refused: it is a slave, its store cannot take messages, or its start time for sends
+            has not come.
+        """
         config = self.config
         if config.is_slave:
             raise Refused(
@@ -58,18 +70,20 @@ class SendContext:
             )
         if self.store.why_full:
             raise Refused(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {self.store.why_full}"
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"this broker accepts no messages: {self.store.why_full}",
             )
         if config.accept_from_ms > self.now_ms():
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"this broker takes messages from {config.accept_from_ms} ms on",
+                "this broker accepts no messages before the Unix time of "
+                f"{config.accept_from_ms} ms (startAcceptSendRequestTimeStamp)",
             )
 
     def group(self, name: str) -> GroupConfig:
-        """A consumer group, made if it may be.
+        """The configuration of a consumer group, created if groups may be created on demand.
 
-        :raises Refused: an admin has to create it first.
+        :raises Refused: there is no such group, and an operator has to create it.
         """
         group = self.metadata.group(name)
         if group is None:
@@ -80,8 +94,9 @@ class SendContext:
 
 
 def tries_max(group: GroupConfig, version: int, wanted: int | None) -> int:
-    """How often a message comes again to a group before it is a dead letter.
+    """How many times a message is retried before it becomes a dead letter.
 
-    :param version: of the client; those of later versions say in `wanted` what they want.
+    :param version: of the client. Clients before 3.4.9 do not send `wanted`.
+    :param wanted: the request's `maxReconsumeTimes`, if it has one.
     """
     return group.retry_max_times if wanted is None or version < VERSION_MAX_RECONSUME else wanted

@@ -1,4 +1,5 @@
-"""Sends and pulls that look like earlier ones of the same connection, handled by a cached plan.
+"""The fast paths: sends and pulls whose headers match a template cached for their connection.
 
-A fast path does what the general path does for the same frames; property tests compare the two.
+A fast path does exactly what the slow path does for the same frames; property tests compare the
+two byte for byte.
 """

@@ -1,4 +1,4 @@
-"""The forms of request that one connection's shortcut knows."""
+"""The header templates that one connection's fast path knows."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from roquet.protocol.templates.request import OPAQUE, VARYING, HeaderTemplate, l
 from roquet.transport.connection import SlowPath
 
 _ALWAYS_LEARNT: Final = 64
+"""This many unmatched frames of a connection are all learnt."""
 _LEARN_EVERY: Final = 100
-"""A connection whose requests are all different learns the first few, then rarely: learning costs more than parsing."""
+"""Of later unmatched frames, only each 100th is learnt: learning costs more than parsing, and would
+be wasted on a connection whose requests are all different."""
 _FORMS_MAX: Final = 256
+"""Template keys per connection; at this many, all templates are dropped."""
 _FORMS_PER_KEY_MAX: Final = 16
-"""Forms with headers of one length: a frame is compared with each of them."""
+"""Templates per key, that is, of one header length: a frame is compared with each of them."""
 _HEADER_SIZE_MAX: Final = 8 * 1024
+"""Bytes of the largest header that is learnt: a header may have 16 MiB of unknown fields."""
 _SIZE_MAX: Final = 1024 * 1024
-"""Bytes of a header that is learnt, and of all headers of a connection: one may have 16 MiB of unknown fields."""
+"""Bytes of all headers that are cached for one connection."""
 
 
 class CachedTemplate:
-    """One form of header.
+    """A header template, prepared for comparing frames with it.
 
-    A frame fits whose header ends at `header_end` and which `unpack_from` takes apart into pieces of which every other
-    one, from the first, is among `constants`; `pick` finds opaque, the numbers and the texts in the others.
+    A frame matches if its header ends at `header_end` and pieces 0, 2, 4, ... of `unpack_from`
+    equal `constants`. `pick` takes opaque, the numbers and the texts, in this order, from the
+    pieces.
 
-    :param texts: names of the properties to pick.
+    :param texts: names of the properties that `pick` takes.
     """
 
     def __init__(self, header_template: HeaderTemplate, texts: Sequence[str] = ()) -> None:
@@ -45,10 +50,10 @@ F = TypeVar("F", bound=CachedTemplate)
 
 
 class TemplateCache(Generic[F]):
-    """Header templates of one connection's requests of one code.
+    """The header templates of one connection's fast path.
 
-    Keeps: `known` holds all templates by their `template_key`, whose headers have `_SIZE_MAX` bytes together at most;
-           a frame that may be learnt is kept while it goes the slow path, no longer.
+    Invariant: `known` holds all templates by their `template_key`; their headers have at most
+    `_SIZE_MAX` bytes together. A frame is kept for learning only while the slow path handles it.
     """
 
     def __init__(self) -> None:
@@ -58,7 +63,10 @@ class TemplateCache(Generic[F]):
         self._unknown_count = 0
 
     def by_slow_path(self, frame: bytes, slow_path: SlowPath) -> bytes | None:
-        """The answer to a frame that none of the forms fits: it goes the general way, on which it may be learnt."""
+        """The slow path's answer to a frame that matches no template.
+
+        The slow path may call `learn` for it meanwhile.
+        """
         self._unknown = frame if int.from_bytes(frame[1:4], "big") <= _HEADER_SIZE_MAX else b""
         answer = slow_path(frame)
         self._unknown = b""
@@ -69,7 +77,12 @@ class TemplateCache(Generic[F]):
         self._size = 0
 
     def learn(self, request: Command) -> HeaderTemplate | None:
-        """The shape of the frame that was not known a moment ago and has become `request`."""
+        """The header template of the frame that the slow path is handling.
+
+        :param request: what the slow path decoded from the frame.
+        :returns: None if the frame is too large to learn, if learning was skipped, or if its
+            variable places cannot be marked for sure.
+        """
         frame, self._unknown = self._unknown, b""
         if not frame:
             return None

@@ -1,4 +1,4 @@
-"""The usual pulls of one connection, taken without parsing.
+"""The fast path of pulls: answers pulls that match a cached header template without decoding them.
 
 See docs/storage/performance.md#header-templates.
 """
@@ -23,7 +23,10 @@ from roquet.transport.connection import Connection, SlowPath
 
 @dataclass(frozen=True, slots=True)
 class PullTerms:
-    """What counts for all pulls of a group, a topic and a subscription, as long as nothing else runs."""
+    """What all pulls of one group, topic and subscription share: valid until other requests run.
+
+    :param read_queues: of the topic.
+    """
 
     group: GroupConfig
     wanted: Filter
@@ -31,16 +34,22 @@ class PullTerms:
 
 
 Terms = Callable[[PullHeader, int], PullTerms]
-"""What counts for a pull of this queue id that is otherwise like the header; raises Refused."""
+"""(header, queue id) -> the terms of a pull with this header, but this queue id. Raises Refused."""
 Look = Callable[[PullHeader, Filter, int, int, int], Fetched]
-"""Queue id, queue offset and commit offset of a pull that is otherwise like the header given -> what it finds."""
+"""(header, filter, queue id, queue offset, commit offset) -> what a pull fetches that has this
+header, but these numbers."""
 
 
 class FastPull:
-    """Answers pulls that find something; the others go the general way, which looks again.
+    """The fast path of one connection's pulls: answers those that find messages.
 
-    :param suggest: which broker to pull from next.
-    :param log: of the store that is looked into.
+    A pull that finds none goes to the slow path, which fetches again.
+
+    :param terms: checks a pull and returns its terms.
+    :param look: commits the offset that came with a pull, and fetches.
+    :param suggest: the broker id that the answer suggests for the next pull.
+    :param found: the response template of FOUND.
+    :param log: the store's log, which may skip checks of its files during one `take`.
     """
 
     def __init__(
@@ -62,10 +71,10 @@ class FastPull:
         self._log = log
         self._templates: TemplateCache[_LearntPull] = TemplateCache()
         self._terms: dict[_LearntPull, PullTerms] = {}
-        """Of the pulls since the last request that went the general way: that may change groups and topics."""
+        """The terms found since the last slow-path request, which may change groups and topics."""
 
     def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
-        """The answers to frames of learnt forms; any other frame goes `slow_path`, in its turn."""
+        """Answer these frames in order; `slow_path` answers those that match no template."""
         self._log.keep_looks(True)
         try:
             return self._take(frames, slow_path)
@@ -91,7 +100,7 @@ class FastPull:
         return answers
 
     def _answer(self, frame: bytes, known: _LearntPull, values: tuple[bytes, ...]) -> bytes | None:
-        """None where the pull is one for the general way."""
+        """The answer to a pull that matches a template; None if the slow path has to answer it."""
         opaque, queue_id, queue_offset, commit_offset = values
         if not (queue_id + queue_offset + commit_offset).isdigit() or not (
             known.is_binary or is_number(opaque)
@@ -130,14 +139,14 @@ class FastPull:
         return b"".join((*head, *fetched.records))
 
     def learn(self, request: Command, header: PullHeader) -> None:
-        """Learn the form of the pull that `take` did not know a moment ago."""
+        """Cache the header template of the pull that `take` has just given to the slow path."""
         header_template = self._templates.learn(request)
         if header_template is not None and not request.body:
             self._templates.add(_LearntPull(header_template, header))
 
 
 class _LearntPull(CachedTemplate):
-    """One form of pull; `pick` finds opaque, queue id, queue offset and commit offset."""
+    """A header template of pulls; `pick` takes opaque, queue id, queue offset and commit offset."""
 
     def __init__(self, header_template: HeaderTemplate, header: PullHeader) -> None:
         super().__init__(header_template)

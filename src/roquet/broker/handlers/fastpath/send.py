@@ -1,8 +1,8 @@
-"""The usual sends of one connection, taken without parsing.
+"""The fast path of sends: stores sends that match a cached header template without decoding them.
 
-Sends that follow each other and are alike are a run; a run is stored in columns, not message by message. What this
-does is what the general path in `send` would do for the same frames, record and answer byte for byte; the property
-tests in tests/broker/handlers/fastpath/test_send.py hold the two together.
+Consecutive sends with one plan and one body size are a run; a long run is stored in columns, not
+message by message. Records and answers are byte for byte those of the slow path (`handlers.send`);
+the property tests in tests/broker/handlers/fastpath/test_send.py compare the two.
 
 See docs/storage/performance.md#header-templates.
 """
@@ -35,12 +35,15 @@ from roquet.transport.connection import Connection, SlowPath
 _KINDS_MAX: Final = 256
 _TAGS_MAX: Final = 1024
 _COLUMNS_FROM: Final = 9
-"""Messages in a run from which on columns are cheaper. With 7 in a read, columns take 17 % more CPU than one by one;
-with 11 they take 9 % less."""
+"""Runs of at least this many messages are stored in columns. With 7 messages in a read, columns
+take 17 % more CPU than storing one by one; with 11 they take 9 % less."""
 
 
 class FastSend:
-    """Keeps: `_templates` only holds what was valid under the topic table's `_version`."""
+    """The fast path of one connection's sends.
+
+    Invariant: `_templates` and `_plans` are valid under version `_version` of the topic table.
+    """
 
     def __init__(
         self, send_context: SendContext, answers: SendAnswers, connection: Connection
@@ -60,7 +63,7 @@ class FastSend:
         self._tag_codes: dict[bytes, int] = {}
 
     def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
-        """The answers to frames of learnt forms; any other frame goes `slow_path`, in its turn."""
+        """Answer these frames in order; `slow_path` answers those that match no template."""
         answers: list[bytes] = []
         run: list[Taken] = []
         plan: SendPlan | None = None
@@ -72,7 +75,7 @@ class FastSend:
                 pieces = known.unpack_from(frame) if size >= 0 else ()
                 if (
                     pieces[::2] == known.constants
-                ):  # `known`, `values` and `queue` are those of the form that fits
+                ):  # `known`, `values` and `queue` are used after the loop
                     values = known.pick(pieces)
                     queue = known.queues.get(values[1]) or known.plan.find_queue(values[1])
                     break
@@ -92,7 +95,10 @@ class FastSend:
         return answers + self._store_run(plan, run, slow_path)
 
     def _valid_sends(self) -> dict[bytes, list[SendTemplate]]:
-        """None of them while no message is taken: the general path says why."""
+        """The templates that may be used now.
+
+        None while the broker accepts no messages: the slow path then answers with the reason.
+        """
         if self._store.why_full or self._ack_gate.why_busy:
             return {}
         if self._version is not self._topics.version:
@@ -104,7 +110,10 @@ class FastSend:
     def _by_slow_path(
         self, frame: bytes, slow_path: SlowPath, *, learns: bool = True
     ) -> list[bytes]:
-        """:param learns: whether its form is not known."""
+        """The answer to one frame by the slow path, if there is one at once.
+
+        :param learns: False if the frame matched a template: it must not be learnt again.
+        """
         answer = self._templates.by_slow_path(frame, slow_path) if learns else slow_path(frame)
         return [answer] if answer is not None else []
 
@@ -113,7 +122,10 @@ class FastSend:
     def _store_run(
         self, plan: SendPlan | None, run: list[Taken], slow_path: SlowPath
     ) -> list[bytes]:
-        """Store sends of one kind, whose bodies have one size; at once when they suit that."""
+        """Store a run and return its answers: in columns if it is long enough and has plain values.
+
+        :param run: sends with one plan and one body size.
+        """
         if plan is None or not run:
             return []
         if len(run) < (1 if plan.is_batch else _COLUMNS_FROM):
@@ -133,7 +145,7 @@ class FastSend:
             except Exception as error:
                 if is_one or not isinstance(error, OSError):
                     return self._failed(plan, columns.frames, error)
-                # there is no room for all, or the file of one queue was cut: it goes message by message
+                # the run does not fit, or a queue's file was cut: store message by message
             else:
                 return self._stored(plan, columns, offsets, physical)
         if not is_one:
@@ -141,7 +153,7 @@ class FastSend:
         return self._by_slow_path(run[0][3], slow_path)
 
     def _store_one(self, plan: SendPlan, taken: Taken, slow_path: SlowPath) -> list[bytes]:
-        """Store a single message by itself; `slow_path` where a value could mean something."""
+        """Store one message; by `slow_path` if a value could be parsed in another way."""
         known, values, queue, frame = taken
         opaque, queue_id, born, *texts = values
         if (
@@ -191,7 +203,7 @@ class FastSend:
     def _stored(
         self, plan: SendPlan, columns: SendColumns, offsets: Sequence[int], physical: Ints
     ) -> list[bytes]:
-        """The answers to a run that is in the log, as many messages from each send."""
+        """The answers to a run that was appended; each send has the same number of messages."""
         self._turn.due()
         if plan.is_one_way:
             return []
@@ -199,12 +211,15 @@ class FastSend:
         return self._safe(plan, plan.answers(ids, columns.queue_ids, offsets, columns.opaques))
 
     def _failed(self, plan: SendPlan, frames: Iterable[bytes], error: Exception) -> list[bytes]:
-        """The answers; who sent one way gets none, but what goes wrong here is in the log."""
+        """The error answers to sends that could not be stored; none if they are one-way.
+
+        `Connection.failed` logs an error of the broker in either case.
+        """
         answers = [self._connection.failed(frame, error) for frame in frames]
         return [] if plan.is_one_way else answers
 
     def _safe(self, plan: SendPlan, answers: list[bytes]) -> list[bytes]:
-        """The answers that can leave now."""
+        """The answers that can be sent at once; the ack gate holds the others."""
         if not plan.waits:
             return answers
         end = self._store.log.end
@@ -231,7 +246,12 @@ class FastSend:
         stored_properties: Callable[[dict[str, str]], str],
         batch_item: MakeItem,
     ) -> None:
-        """Learn the form of the send that `take` did not know a moment ago and the general path has now stored."""
+        """Cache the header template and the plan of a send that the slow path has just stored.
+
+        :param sys_flag: the sysFlag as stored.
+        :param stored_properties: turns a send's properties into the text that is stored.
+        :param batch_item: turns a message of a batch with this header into an item to store.
+        """
         header_template = self._templates.learn(request)
         if header_template is None:
             return

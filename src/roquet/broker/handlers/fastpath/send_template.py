@@ -1,4 +1,4 @@
-"""What a learnt send looks like, and what follows from that once for all that look like it."""
+"""Send plans and templates: how sends that match a cached header template are stored."""
 
 from __future__ import annotations
 
@@ -28,14 +28,19 @@ from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 
 MakeItem = Callable[[int, bytes, bytes], BatchItem]
-"""Flag, body and properties of a message in a batch -> the message as it is stored, or Refused."""
+"""(flag, body, properties) of a message in a batch -> the item to store. Raises Refused."""
 
 
 class SendPlan:
-    """What sends have in common whose headers may differ in the length of a number.
+    """How sends are stored; templates that differ only in the length of a number share one plan.
 
-    `unique_key_at`, `keys_at` and `tags_at` are places among the texts of a send, -1 for what it does not have. Two
-    kinds of one connection with the same `identity` are the same.
+    `unique_key_at`, `keys_at` and `tags_at` are indices in the texts of a send, -1 for a property
+    that it does not have. Plans of one connection with equal `identity` are interchangeable.
+
+    :param sys_flag: the sysFlag as stored.
+    :param born_host: the client's address and port, as stored.
+    :param broker_waits: whether SEND_OK waits for disk or slave at all.
+    :param stored_properties: turns a send's properties into the text that is stored.
     """
 
     def __init__(
@@ -66,7 +71,7 @@ class SendPlan:
         self._batch_item = batch_item
         self._batch: tuple[BatchTemplate, BatchItem] | None = None
         self.queues: dict[bytes, ConsumeQueue] = {}
-        """By queue id as it stands in the header."""
+        """By queue id in decimal digits, as in the header."""
         self.is_binary = header_template.command.header_type == BINARY
         self.is_one_way = header_template.command.is_one_way
         self.answers = partial(answers.encode, binary=self.is_binary)
@@ -101,8 +106,11 @@ class SendPlan:
         self.is_takeable = (
             takes_a_slot and not is_shared and is_stored_so and not (self.is_batch and level)
         )
-        """Whether the short way stores just this; not what takes no place in a queue, nor what a batch's own keys or
-        tags would add to its messages."""
+        """Whether the fast path may store these sends.
+
+        It may not store prepared transactions (they get no queue entry), delayed batches, batches
+        whose header has keys or tags, or properties that the template cannot reproduce.
+        """
         self.identity: Hashable = (
             *(
                 topic.name,
@@ -120,7 +128,7 @@ class SendPlan:
         )
 
     def _split(self, stored: str, pairs: dict[str, str], names: Sequence[str]) -> list[bytes]:
-        """What stands before, between and behind the changing values in properties as they are stored."""
+        """The constant parts before, between and after the variable values in stored properties."""
         constants: list[bytes] = []
         for name in names:
             start = f"{name}{m.NAME_SEPARATOR}"
@@ -129,8 +137,12 @@ class SendPlan:
         return [*constants, stored.encode()]
 
     def find_queue(self, queue_id: bytes) -> ConsumeQueue | None:
-        """The queue of a queue id as it stands in the header; None for one that the topic does not have, and for one
-        that has no file yet: a run of messages to new queues would make all their files at once.
+        """The consume queue that sends with this queue id are stored in; added to `queues`.
+
+        :param queue_id: as in the header.
+        :returns: None if the topic has no such queue, or if the queue has no file yet: the slow
+            path creates it, so that a run of messages to new queues does not create all files at
+            once.
         """
         if not is_number(queue_id) or int(queue_id) >= self._queue_limit:
             return None
@@ -141,13 +153,16 @@ class SendPlan:
         return queue
 
     def properties(self, texts: Sequence[bytes], queue_id: bytes) -> bytes:
-        """What is stored as properties of a message with these texts; a delayed one says which queue it is for."""
+        """The properties to store for a message with these texts.
+
+        :param queue_id: the queue of a delayed message (`REAL_QID`); otherwise unused.
+        """
         return self._properties_format % (
             (*texts, queue_id) if self.delay_ms is not None else tuple(texts)
         )
 
     def _is_plain(self, columns: SendColumns) -> bool:
-        """Whether every value means just itself."""
+        """Whether no value could be parsed in another way than as its own bytes."""
         return (
             b"".join(columns.born).isdigit()
             and all(block.isalnum() or is_safe(block) for block in columns.blocks)
@@ -161,7 +176,10 @@ class SendPlan:
         return layout(self.sys_flag, len(body), self._topic_size, len(properties)).size
 
     def alike(self, columns: SendColumns, tag_codes: int | list[int]) -> UniformBatch | None:
-        """Single messages whose bodies have one size; None where a value could mean something."""
+        """The messages of a run of single sends as a uniform batch.
+
+        :returns: None if a value could be parsed in another way, or a message has several keys.
+        """
         if not self._is_plain(columns) or (
             self.keys_at >= 0 and b" " in columns.blocks[self.keys_at]
         ):
@@ -191,9 +209,11 @@ class SendPlan:
     # batches
 
     def alike_in_batches(self, columns: SendColumns, stored_size_max: int) -> UniformBatch | None:
-        """The messages of batches of one size; None where they are not all alike, or a value could mean something.
+        """The messages of a run of batches as one uniform batch.
 
-        :param stored_size_max: of each batch; where their records are larger, it is None as well.
+        :param stored_size_max: bytes that the records of one batch may take.
+        :returns: None if the messages do not have one layout, if a value could be parsed in another
+            way, or if the records of a batch are too large.
         """
         batches = columns.bodies
         data = batches[0] if len(batches) == 1 else b"".join(batches)
@@ -243,7 +263,7 @@ class SendPlan:
 
 
 class SendTemplate(CachedTemplate):
-    """One form of send header; `pick` finds opaque, queue id, time of birth and the kind's texts."""
+    """A header template of sends; `pick` takes opaque, queue id, born time and the plan's texts."""
 
     def __init__(self, header_template: HeaderTemplate, plan: SendPlan) -> None:
         super().__init__(header_template, plan.names)
@@ -252,12 +272,16 @@ class SendTemplate(CachedTemplate):
 
 
 Taken = tuple[SendTemplate, tuple[bytes, ...], ConsumeQueue, bytes]
-"""A send: its form, what `SendTemplate.pick` found, its queue and the frame."""
+"""A send: its template, what `SendTemplate.pick` took from it, its queue and the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendColumns:
-    """Sends of one kind, taken apart, field by field; `blocks` are the texts of each kind end to end."""
+    """The fields of a run, in columns: item i of each field belongs to send i.
+
+    :param texts: one tuple per variable property (unique key, keys, tags).
+    :param blocks: `texts`, each tuple joined to one bytes object.
+    """
 
     queues: tuple[ConsumeQueue, ...]
     frames: tuple[bytes, ...]
