@@ -148,8 +148,8 @@ def test_delayed_messages_in_a_file_of_the_log_that_cannot_be_read_hold_up_a_lev
     sim.run_for(11)
     assert bodies_in(store, "Other")[-1] == b"kept 3"
     told = [line for line in caplog.messages if "delayed messages" in line]
-    assert told[0].startswith("delayed messages have to wait, it is tried again: ")
-    passed_over = "delayed messages are passed over, their file cannot be read: level="
+    assert told[0].startswith("delayed messages cannot be delivered, will be retried: level=3 ")
+    passed_over = "delayed messages are skipped, their file cannot be read: level="
     assert sorted(line for line in told if line.startswith(passed_over)) == [
         f"{passed_over}{level} queue_offsets=0:{count} path={LOG}; once it can be read: "
         f"roquet store dump --topic SCHEDULE_TOPIC_XXXX --queue {level - 1} --offset 0:{count} STORE"

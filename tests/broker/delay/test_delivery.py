@@ -463,7 +463,7 @@ def test_a_full_drive_lets_them_wait_and_says_so_once(
     sim.run_for(0.2)
     assert bodies(node) == [b"b"]
     assert logged() == [
-        "delayed messages have to wait, it is tried again: no room",
+        "delayed messages cannot be delivered, will be retried: level=1 error=no room",
         "delayed messages are delivered again",
     ]
 
@@ -517,7 +517,8 @@ def test_what_the_log_has_lost_is_passed_over(
     assert 0 < len(bodies(node)) < 30
     assert bodies(node)[-1] == bytes([65 + 39]) * 300
     assert any(
-        text.endswith("messages of delay level 1 are not in the log any more") for text in logged()
+        text.startswith("delayed messages are not in the log any more, they are skipped: level=1 ")
+        for text in logged()
     )
 
 

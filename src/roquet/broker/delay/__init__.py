@@ -1,4 +1,4 @@
-"""Delayed messages: each level is delivered when it is due, by a clock that nobody sets.
+"""Delivers delayed messages when they are due, by a monotonic clock.
 
 May import of `broker`: config, delivery, offsets.
 """

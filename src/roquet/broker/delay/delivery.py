@@ -1,9 +1,10 @@
-"""Delayed messages go where they belong when their time has come.
+"""Delivers delayed messages: stores each one in its own queue when it is due.
 
-A level's messages wait in one queue of the schedule topic, whose entries say when each is due. They are stored in the
-order in which they are due, so that a level is one offset and one moment to wake up at.
+A level's messages wait in one queue of the schedule topic; the tag code of an entry is its due
+time. Within a level messages are due in the order in which they were stored, so a level needs only
+one offset and one time to wake up at.
 
-An entry's time is one of the wall clock. That clock may have been set since: `StampClock` says by how much.
+Due times are wall-clock times. `StampClock` knows by how much that clock was set since.
 
 See docs/storage/delayed-messages.md.
 """
@@ -36,26 +37,33 @@ from roquet.storage.store import Store
 log = logging.getLogger(__name__)
 
 RUN_MAX: Final = 256
-"""So many messages of a level are delivered before the loop has a turn."""
+"""Messages of one level that are delivered before the event loop serves others."""
 PAUSE_MS: Final = 10
-"""The shortest time between two looks: what is due within it goes together."""
+"""The shortest time between two passes: messages due within it are delivered together."""
 LOOK_MS: Final = 1000
-"""The longest one while something waits: the host may have slept, which the event loop's clock does not count."""
+"""The longest time between two passes while messages wait: the event loop's clock does not count
+the time that the host was suspended."""
 RETRY_MS: Final = 100
-"""What the log does not take now is offered again after so long."""
+"""The time after which a failed delivery is tried again."""
 WAIT_FOR_FILE_MS: Final = 60_000
-"""A drive that cannot be read for a while, such as one behind a network, may be back by then. What is longer in a file
-that cannot be read holds up its level no more: all topics share it."""
+"""How long a level waits for a file of the log that cannot be read: a network drive may be back by
+then. After that the level skips its messages in that file, because all topics share the level."""
 _SLACK_MS: Final = 2000
-"""An entry that is due later than its delay and so long from now is damaged: the clock is followed closer than that."""
+"""An entry due more than its level's delay plus this time from now is damaged: clock steps are
+noticed sooner."""
 
 
 @dataclass(slots=True)
 class _Level:
-    """Where one level stands; `look_ms` is when to look at it next by the steady clock, None while nothing waits in it.
+    """The state of one delay level.
 
-    What waited before this broker started (before queue offset `known_to`) is due at `known_by_ms` by the steady clock
-    at the latest: nobody knows how the clock was set by then, but a whole delay has passed for sure.
+    Messages from before this start are due at `known_by_ms` at the latest: steps of the wall clock
+    before the start are unknown, but by then a whole delay has passed for sure.
+
+    :param offset: the queue offset of the next message to deliver.
+    :param known_to: the queue offset at which messages stored since this start begin.
+    :param known_by_ms: by the steady clock.
+    :param look_ms: when to check the level next, by the steady clock; None while it is empty.
     """
 
     number: int
@@ -74,11 +82,14 @@ class _Level:
         return self.look_ms is not None and steady_ms >= self.look_ms
 
     def due(self, first: int, entries: npt.NDArray[np.void], clock: StampClock) -> int:
-        """How many of the queue's entries, from queue offset `first` on, are due; one that cannot be is due now."""
+        """How many of these entries are due; a damaged entry counts as due.
+
+        :param first: queue offset of the first entry.
+        """
         return leading(self._waits_ms(first, entries, clock) <= 0)
 
     def note_next(self, clock: StampClock) -> None:
-        """See when to look again."""
+        """Set `look_ms` to the due time of the next message."""
         if self.is_empty:
             self.look_ms = None
         else:
@@ -90,29 +101,32 @@ class _Level:
     def _waits_ms(
         self, first: int, entries: npt.NDArray[np.void], clock: StampClock
     ) -> npt.NDArray[np.float64]:
-        """How long each has to wait yet."""
+        """How many ms are left until each entry is due."""
         now_ms = clock.now_ms()
         steps_ms = clock.set_since_each(entries["physical"])
         waits_ms: npt.NDArray[np.float64] = (
             entries["tag_code"] - float(now_ms) + steps_ms + (steps_ms != 0)
         )
-        known, others = np.split(waits_ms, [max(0, self.known_to - first)])
-        np.minimum(known, self.known_by_ms - clock.steady_ms(), out=known)
-        others[others > self.delay_ms + _SLACK_MS] = 0
+        older, newer = np.split(waits_ms, [max(0, self.known_to - first)])
+        np.minimum(older, self.known_by_ms - clock.steady_ms(), out=older)
+        newer[newer > self.delay_ms + _SLACK_MS] = 0
         return waits_ms
 
 
 class DelayedDelivery:
-    """Delivers on a master; a slave that becomes one goes on where the copied progress says.
+    """Delivers the delayed messages of all levels. It runs on masters only.
 
-    Keeps: no message is delivered before its time, however the wall clock is set meanwhile; progress is noted after
-           the log has the message, so that a crash may let one come twice, but takes none away; an empty level costs
-           nothing. A message that cannot be read holds up its level for a minute, those behind it in the same file
-           no more.
+    A promoted slave continues at the offsets that it copied from its master.
 
-    :param turn: told of every append.
-    :param clock: the one that the store's new records are stamped with.
-    :param delivered: told, for each append, from which queue how many messages of how many bytes went.
+    Invariant: no message is delivered before its time, however the wall clock is set. A level's
+    offset moves only after the log has the message: after a crash a message may be delivered twice,
+    but none is lost. A message that cannot be read holds up its level for `WAIT_FOR_FILE_MS`;
+    further ones in the same file do not.
+
+    :param turn: its `due()` is called after every append.
+    :param clock: the clock that stamps the store's new records.
+    :param delivered: called after each append with the id of the level's queue, the number of
+        messages, and their bytes.
     """
 
     def __init__(
@@ -135,22 +149,26 @@ class DelayedDelivery:
         self._arrived = asyncio.Event()
         self._limited_log = LimitedLog(log)
         self._unreadable_since_ms: dict[tuple[int, str], float] = {}
-        """Levels, and files of the log with messages of theirs that are due and cannot be read, by the steady clock."""
+        """(level, path of a log file) -> since when the level has waited to read that file, by the
+        steady clock."""
         self._passed_over: set[tuple[int, str]] = set()
-        """Levels, and files with messages of theirs, of which it was told that they are passed over."""
+        """(level, path of a log file): skipped files that were logged."""
         self._held_up: set[int] = set()
-        """Levels whose messages could not be delivered at the last look."""
+        """Levels whose last delivery failed."""
 
     def turn_ended(self) -> None:
-        """Something was stored: if it is the first message that waits in its level, there is a time to wake up at."""
+        """Wake `run` if an empty level got a message, which sets the time to wake up at."""
         for level in self._empty:
             if level.offset < level.queue.max_offset:
                 self._arrived.set()
                 return
 
     async def run(self) -> None:
-        """Deliver what is due, for ever. While dispatch is held up, nothing can be stored and the levels' queues may
-        lack entries: progress would be set back to their ends, and what gets its entry later would count as new.
+        """Deliver messages when they are due, until cancelled.
+
+        Delivery begins once dispatch is not held up. Before, the levels' queues may lack entries:
+        the saved offsets would be set back to their ends, and messages that get their entries later
+        would count as new.
         """
         while self._store.dispatch.is_held_up:
             await asyncio.sleep(LOOK_MS / 1000)
@@ -168,7 +186,7 @@ class DelayedDelivery:
     # levels
 
     def _begin(self) -> list[_Level]:
-        """All levels there are, and those that the configuration had once and in which messages still wait."""
+        """The configured levels, and levels no longer configured that have had messages."""
         known = set(range(1, len(self._delays_ms) + 1))
         used = {
             queue.queue_id + 1
@@ -176,18 +194,29 @@ class DelayedDelivery:
             if queue.topic == m.SCHEDULE_TOPIC and queue.max_offset
         }
         if used - known:
-            text = "messageDelayLevel has %d levels now: the messages of levels %s come when they were due before"
-            log.warning(text, len(known), sorted(used - known))
+            log.warning(
+                "delay levels removed from messageDelayLevel still have messages, they are "
+                "delivered when they were due: configured=%d removed=%s",
+                len(known),
+                sorted(used - known),
+            )
         return [self._level(number) for number in sorted(known | used)]
 
     def _level(self, number: int) -> _Level:
-        """A level goes on where it stopped, within what its queue has now."""
+        """The state of a level at its saved offset, moved into the bounds of its queue."""
         queue = self._store.queue(*waiting_queue(number))
         saved = self._progress.next_offset(number)
         offset = max(queue.min_offset, min(saved, queue.max_offset))
         if offset != saved:
-            text = "delay level %d goes on at %d instead of %d: its queue has %d to %d"
-            log.warning(text, number, offset, saved, queue.min_offset, queue.max_offset)
+            log.warning(
+                "saved offset of a delay level is outside its queue, the nearest one is used: "
+                "level=%d saved=%d used=%d queue_offsets=%d:%d",
+                number,
+                saved,
+                offset,
+                queue.min_offset,
+                queue.max_offset,
+            )
             self._progress.delivered(number, offset)
         delay_ms = self._delays_ms[min(number, len(self._delays_ms)) - 1]
         return _Level(
@@ -197,11 +226,14 @@ class DelayedDelivery:
     # delivery
 
     def _pass(self) -> float | None:
-        """Deliver a run of each level where one is due; ms until the next look, None: something has to arrive first."""
+        """Deliver a run of each level that is due.
+
+        :returns: ms until the next pass; None if all levels are empty.
+        """
         steady_ms = self._clock.steady_ms()
         for level in self._levels:
             if level.look_ms is None and not level.is_empty:
-                self._see_when(level)
+                self._schedule(level)
             if level.wants_look(steady_ms):
                 self._look(level)
         self._empty = [level for level in self._levels if level.look_ms is None]
@@ -211,38 +243,44 @@ class DelayedDelivery:
         return max(PAUSE_MS, min(LOOK_MS, *waits)) if waits else None
 
     def _look(self, level: _Level) -> None:
-        """Deliver a run of the level; what the log does not take now is tried again."""
+        """Deliver a run of the level; if the store refuses it, try again after `RETRY_MS`."""
         why = self._store.why_full
         if not why:
             try:
                 self._deliver(level)
             except (OSError, Refused) as error:
                 why = str(error)
-        self._went(level, why)
+        self._tried(level, why)
 
-    def _see_when(self, level: _Level) -> None:
-        """When to look at a level that had nothing before."""
+    def _schedule(self, level: _Level) -> None:
+        """Set the time to check a level that was empty before."""
         try:
             level.note_next(self._clock)
         except OSError as error:
-            self._went(level, str(error))
+            self._tried(level, str(error))
 
-    def _went(self, level: _Level, why: str) -> None:
-        """One look at a level; why it is tried again, empty where all went well."""
+    def _tried(self, level: _Level, why: str) -> None:
+        """Record the result of a try: retry if it failed, and log if delivery stops or resumes.
+
+        :param why: the error; empty if the try succeeded.
+        """
         was_held_up = bool(self._held_up)
         if why:
             level.look_ms = self._clock.steady_ms() + RETRY_MS
             self._held_up.add(level.number)
         else:
             self._held_up.discard(level.number)
-        if bool(self._held_up) is not was_held_up:
+        if self._held_up and not was_held_up:
             log.error(
-                "delayed messages %s",
-                f"have to wait, it is tried again: {why}" if why else "are delivered again",
+                "delayed messages cannot be delivered, will be retried: level=%d error=%s",
+                level.number,
+                why,
             )
+        elif was_held_up and not self._held_up:
+            log.error("delayed messages are delivered again")
 
     def _deliver(self, level: _Level) -> None:
-        """Store again what is due of a level, one run of it at most."""
+        """Deliver the due messages of a level, at most `RUN_MAX` of them."""
         queue, first = level.queue, max(level.offset, level.queue.min_offset)
         entries = queue.columns(first, RUN_MAX)
         readable = leading(entries["physical"] < self._store.log.readable_to)
@@ -255,11 +293,13 @@ class DelayedDelivery:
         run = self._run(level, first, entries[: end - first])
         gone = run.gone + max(0, first - level.offset)
         if gone:
-            text, now_s = (
-                "%d messages of delay level %d are not in the log any more",
+            self._limited_log.warning(
+                f"gone {level.number}",
                 self._clock.steady_ms() / 1000,
+                "delayed messages are not in the log any more, they are skipped: level=%d count=%d",
+                level.number,
+                gone,
             )
-            self._limited_log.warning(f"gone {level.number}", now_s, text, gone, level.number)
         while run.queues:
             self._append(run, queue.queue_id)
             self._came_to(level, run.offsets[0] if run.queues else end)
@@ -267,8 +307,9 @@ class DelayedDelivery:
         level.note_next(self._clock)
 
     def _run(self, level: _Level, first: int, entries: npt.NDArray[np.void]) -> DueRun:
-        """
-        :raises UnreadableFile: one of them cannot be read, and has not been waited for long enough.
+        """Read the messages of these entries, without those in files that the level skips.
+
+        :raises UnreadableFile: a file cannot be read, and the level has not waited long enough.
         """
         passed_over: set[str] = set()
         while True:
@@ -278,24 +319,24 @@ class DelayedDelivery:
                 path = str(error.filename)
                 if path in passed_over or self._unreadable_for_ms(level, path) < WAIT_FOR_FILE_MS:
                     raise
-                self._tell_passed_over(level, path)
+                self._log_passed_over(level, path)
                 passed_over.add(path)
                 continue
             if not passed_over:
-                self._all_read(level)
+                self._forget_unreadable(level)
             return run
 
     def _unreadable_for_ms(self, level: _Level, path: str) -> float:
         now_ms = self._clock.steady_ms()
         return now_ms - self._unreadable_since_ms.setdefault((level.number, path), now_ms)
 
-    def _all_read(self, level: _Level) -> None:
-        """The next file that this level cannot read is waited for in full: a drive may fail more than once."""
+    def _forget_unreadable(self, level: _Level) -> None:
+        """Let the level wait in full for the next unreadable file: a drive may fail again."""
         for key in [key for key in self._unreadable_since_ms if key[0] == level.number]:
             del self._unreadable_since_ms[key]
 
-    def _tell_passed_over(self, level: _Level, path: str) -> None:
-        """Once for each level and file, with all that the level has in that file from now on."""
+    def _log_passed_over(self, level: _Level, path: str) -> None:
+        """Log, once per level and file, all entries of the level in a file that it skips."""
         if (level.number, path) in self._passed_over:
             return
         self._passed_over.add((level.number, path))
@@ -303,22 +344,37 @@ class DelayedDelivery:
         first = max(level.offset, queue.first_at(file_start))
         end = queue.first_at(file_start + self._store.log.file_size)
         log.error(
-            "delayed messages are passed over, their file cannot be read: level=%d queue_offsets=%d:%d path=%s; "
+            "delayed messages are skipped, their file cannot be read: "
+            "level=%d queue_offsets=%d:%d path=%s; "
             "once it can be read: roquet store dump --topic %s --queue %d --offset %d:%d STORE",
-            level.number, first, end, path, m.SCHEDULE_TOPIC, queue.queue_id, first, end,
-        )  # fmt: skip
+            level.number,
+            first,
+            end,
+            path,
+            m.SCHEDULE_TOPIC,
+            queue.queue_id,
+            first,
+            end,
+        )
 
     def _came_to(self, level: _Level, offset: int) -> None:
         level.offset = offset
         self._progress.delivered(level.number, offset)
 
     def _append(self, run: DueRun, queue_id: int) -> None:
-        """Store as many as the log takes at once."""
+        """Store the first messages of a run, as many as the log takes at once."""
         try:
             count = self._store.append_moved(run.block, run.queues)
             self._delivered(queue_id, count, int(run.block.sizes[:count].sum()))
             run.drop(count)
         except ValueError as error:
-            log.error("a delayed message of topic %s is left out: %s", run.queues[0].topic, error)
+            log.error(
+                "delayed message cannot be stored, it is skipped: topic=%s level=%d "
+                "queue_offset=%d error=%s",
+                run.queues[0].topic,
+                queue_id + 1,
+                run.offsets[0],
+                error,
+            )
             run.drop(1)
         self._turn.due()

@@ -1,4 +1,4 @@
-"""Delayed messages that are due, and the queues they belong to, which their properties name."""
+"""Reads due delayed messages, and finds their own queues by their properties."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ _REAL_QID: Final = (m.REAL_QID + m.NAME_SEPARATOR).encode()
 
 
 def _value(data: bytes, name: bytes, begin: int, end: int) -> bytes:
-    """What stands behind a name in the properties from `begin` to `end`; empty where it does not stand there."""
+    """The value of a property; empty if the property is missing.
+
+    :param name: with its separator.
+    :param begin: where in `data` the properties begin; they end before `end`.
+    """
     at = data.find(name, begin, end)
     while at > begin and data[at - 1] != _SEPARATOR[0]:
         at = data.find(name, at + 1, end)
@@ -37,13 +41,15 @@ def _value(data: bytes, name: bytes, begin: int, end: int) -> bytes:
 
 
 class DueRun:
-    """The messages of some entries of a delay level's queue, in their order.
+    """The messages of consecutive entries of a delay level's queue, in their order.
 
-    Keeps: the records in `block` go to `queues`, one each; `offsets` are those of their entries. `gone` counts what
-           is not in the log any more; what does not say where it belongs is told of and left out.
+    Messages that name no valid queue are logged and left out. `gone` is the number of entries whose
+    messages are not in the log.
+
+    Invariant: record i of `block` belongs in `queues[i]`; its entry has queue offset `offsets[i]`.
 
     :param first: queue offset of the first entry.
-    :param passed_over: paths of files that cannot be read: what cannot be read of them is left out.
+    :param passed_over: paths of unreadable log files whose messages are left out.
     :raises UnreadableFile: a message is in another file that cannot be read.
     """
 
@@ -97,7 +103,7 @@ class DueRun:
         return RecordBlock(0, data, ends - sizes, len(data))
 
     def _queues(self, physical: Ints) -> list[ConsumeQueue | None]:
-        """Where each record belongs; None: nowhere."""
+        """The queue of each record in `block`; None if its properties name no valid one."""
         block, data = self.block, self.block.data
         if not data:
             return []
@@ -123,7 +129,8 @@ class DueRun:
             queue = known[place]
             if queue is None:
                 log.error(
-                    "the delayed message at physical offset %d is left out, it belongs into %s:%s",
+                    "delayed message names no valid queue, it is skipped: "
+                    "physical_offset=%d topic=%s queue=%s",
                     at,
                     *place,
                 )
@@ -131,7 +138,10 @@ class DueRun:
         return found
 
     def _queue(self, topic: str, queue_id: bytes) -> ConsumeQueue | None:
-        """Nothing may go to the half topic (docs/storage/delayed-messages.md#what-is-delivered)."""
+        """The queue with this name and id; None if there can be none, or for the half topic.
+
+        See docs/storage/delayed-messages.md#what-is-delivered.
+        """
         if not m.is_legal_name(topic) or len(topic) > m.TOPIC_SIZE_MAX or topic == m.HALF_TOPIC:
             return None
         return (
@@ -141,7 +151,7 @@ class DueRun:
         )
 
     def drop(self, count: int) -> None:
-        """The first ones are done."""
+        """Remove the first `count` messages, which were stored."""
         self.queues, self.offsets = self.queues[count:], self.offsets[count:]
         block = self.block
         if self.queues:

@@ -1,4 +1,4 @@
-"""The wall clock that stamps records, and by how much it was set since a record was stored."""
+"""The wall clock that stamps records and remembers when it was set, and by how much."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from roquet.protocol.records.columns import Ints
 log = logging.getLogger(__name__)
 
 _NOTICED_MS: Final = 2
-"""A smaller difference between the two clocks is the time between asking one and the other."""
-_TOLD_MS: Final = 1000
-"""A smaller step is an ordinary correction, and not worth a line."""
+"""Smaller differences between the two clocks come from the time between the two readings."""
+_LOGGED_MS: Final = 1000
+"""Smaller steps are ordinary corrections and are not logged."""
 _READINGS: Final = 3
+"""At most this many more readings decide whether a difference is a step."""
 STEPS_MAX: Final = 1000
-"""So many steps are told apart; of more, the oldest count as one."""
+"""Steps that are kept; beyond, the oldest ones are merged."""
 
 
 class StampClock:
     """A wall clock that notices when it is set.
 
-    Records, entries of delayed messages and files carry times of the wall clock. What waits must not wait longer or
-    shorter because somebody set that clock, so whoever compares such a time with `now_ms()` adds `set_since(place)`
-    to it first: the sum of all steps since the log reached that place, exact to a millisecond.
+    Records, entries of delayed messages and files have wall-clock times. Delays must not become
+    longer or shorter when an operator or NTP sets that clock. So a caller that compares such a time
+    with `now_ms()` first adds `set_since(place)`: the sum of all steps since the log reached that
+    physical offset, exact to a millisecond.
 
-    Keeps: a step is noted before any record is stamped with the time after it, because the store asks this clock for
-    every stamp. A clock that was set while no broker ran cannot be told from time that passed.
+    Invariant: a step is noticed before a record is stamped with a time after it, because the store
+    asks this clock for every stamp. Steps while no broker ran cannot be told from time that passed.
 
-    :param place: where the next record will stand in the log.
+    :param place: returns the physical offset of the next record.
     """
 
     def __init__(self, runtime: Runtime, place: Callable[[], int]) -> None:
@@ -42,18 +44,17 @@ class StampClock:
         self._place = place
         self._ahead_ms = self._wall_ms() - self.steady_ms()
         self._compared_ms = 0
-        """What the wall clock said when the two were compared last."""
+        """The wall-clock time when the two clocks were last compared."""
         self._places: list[int] = []
-        """Where the log ended at each step, ascending."""
+        """The physical offset of the log's end at each step, ascending."""
         self._aheads_ms = [round(self._ahead_ms)]
-        """By how much the wall clock was ahead of the steady one before each of these steps, and is now."""
+        """How many ms the wall clock was ahead of the steady clock before each step, and is now."""
 
     def now_ms(self) -> int:
-        """Wall time, ms since the epoch. A step since the last call is noted."""
+        """The wall clock, ms since the epoch; notices a step since the last call."""
         now_ms = self._wall_ms()
-        if (
-            0 <= now_ms - self._compared_ms <= 1
-        ):  # nothing to be seen yet: under load most calls are such
+        # No step can be noticed within a millisecond; under load most calls end here.
+        if 0 <= now_ms - self._compared_ms <= 1:
             return now_ms
         self._compared_ms = now_ms
         ahead_ms = now_ms - self.steady_ms()
@@ -62,9 +63,14 @@ class StampClock:
         return self._after_a_step(now_ms, ahead_ms)
 
     def _after_a_step(self, now_ms: int, ahead_ms: float) -> int:
-        """The clock was set, or this process was interrupted between two readings: only a step is there twice."""
+        """Decide whether the clock was set, by reading both clocks again.
+
+        If the process was interrupted between two readings, the next readings differ again; a step
+        stays.
+        """
         for _ in range(_READINGS):
-            now_ms, before_ms = self._wall_ms(), ahead_ms
+            now_ms = self._wall_ms()
+            before_ms = ahead_ms
             ahead_ms = now_ms - self.steady_ms()
             if abs(ahead_ms - before_ms) < _NOTICED_MS:
                 break
@@ -82,16 +88,19 @@ class StampClock:
             self._aheads_ms.append(round(ahead_ms))
         if len(self._places) > STEPS_MAX:
             del self._places[0], self._aheads_ms[1]
-        if abs(step_ms) >= _TOLD_MS:
-            text = "the wall clock was set: step_s=%+.3f log_end=%d; what waits is due as if it had not been"
-            log.warning(text, step_ms / 1000, place)
+        if abs(step_ms) >= _LOGGED_MS:
+            log.warning(
+                "the wall clock was set, delays stay as long as they were: step_s=%+.3f log_end=%d",
+                step_ms / 1000,
+                place,
+            )
 
     def set_since(self, place: int) -> int:
-        """By how many ms the clock was set ahead, in all, since the record at this physical offset was stored."""
+        """By how many ms in all the clock was set ahead since this physical offset was written."""
         return self._aheads_ms[-1] - self._aheads_ms[bisect_right(self._places, place)]
 
     def set_since_each(self, places: Ints) -> Ints:
-        """The same for several records."""
+        """`set_since` for several physical offsets."""
         aheads = np.array(self._aheads_ms, np.int64)
         steps: Ints = aheads[-1] - aheads[np.searchsorted(self._places, places, "right")]
         return steps

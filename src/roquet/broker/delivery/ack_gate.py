@@ -147,7 +147,7 @@ class AckGate:
         return b""
 
     def _why_no_slave(self) -> str:
-        """Why it is useless to wait for a slave, as a remark; empty if a slave can be waited for."""
+        """Why waiting for a slave is useless, as a remark; empty if it is not."""
         replicas = self._replicas
         assert replicas is not None, "only a master replicates"
         if not replicas.slave_count:
