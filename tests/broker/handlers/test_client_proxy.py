@@ -274,7 +274,7 @@ def test_a_reset_is_refused_for_what_is_not_there(node: BrokerNode, admin: Admin
     answer = admin.ask_over(reset, **fields)
     assert (answer.code, answer.remark) == (
         1,
-        "group g has no offset in queue 0 of T: nothing is reset",
+        "group g has no offset in queue 0 of topic T: nothing is reset",
     )
     fill(node, admin)
     assert admin.ask_over(reset, **fields).code == ResponseCode.CONSUMER_NOT_ONLINE
@@ -321,7 +321,7 @@ def test_an_answer_that_would_take_long_to_read_counts_as_none(
         hostile.answers[code] = (0, body)
         answer = admin.ask_over(status, topic="T", group="g")
         assert list(load(answer.body)["consumerTable"]) == [honest.client_id]
-    assert len([line for line in caplog.messages if "does not say where it is" in line]) == 1
+    assert len([line for line in caplog.messages if "did not report its offsets" in line]) == 1
 
 
 def test_members_that_are_silent_or_gone_are_not_waited_for_any_more(

@@ -146,11 +146,11 @@ def test_many_half_messages_and_plain_ones_on_one_connection_each_go_their_way(
 @pytest.mark.parametrize(
     ("wrong", "remark"),
     [
-        ({"producerGroup": "Q"}, "of producer group P"),
-        ({"tranStateTableOffset": 1}, "has the queue offset 0"),
-        ({"commitLogOffset": 1}, "no half message at 1"),
+        ({"producerGroup": "Q"}, "belongs to producer group P"),
+        ({"tranStateTableOffset": 1}, "has queue offset 0, not 1"),
+        ({"commitLogOffset": 1}, "no half message at physical offset 1"),
         ({"commitLogOffset": 1 << 40}, "no half message"),
-        ({"commitOrRollback": 3}, "known are 8, 12 and 0"),
+        ({"commitOrRollback": 3}, "must be 8 (commit), 12 (rollback) or 0 (unknown)"),
     ],
 )
 def test_who_names_another_half_message_changes_nothing(

@@ -156,7 +156,7 @@ class LongPolls:
     def sweep(self) -> Steps[None]:
         """Answer the pulls whose time is over, or whose queue grew by messages they do not match.
 
-        The latter get the offset reached, so that their consumers do not stay behind.
+        The latter get the offset reached, so that their consumers move on.
         """
         now_ms = self._now_ms()
         for queue in list(self._queues):
@@ -214,12 +214,13 @@ class LongPolls:
             [
                 queue
                 for queue in self._queues
-                if any(_is_behind(held, connections) for held in queue.waiting or ())
+                if any(_was_left_out(held, connections) for held in queue.waiting or ())
             ]
         )
 
 
-def _is_behind(held: object, connections: set[Connection]) -> bool:
+def _was_left_out(held: object, connections: set[Connection]) -> bool:
+    """Whether a pull is of one of these connections and its queue has messages for it."""
     assert isinstance(held, HeldPull)
     return held.connection in connections and held.queue.max_offset > held.offset
 

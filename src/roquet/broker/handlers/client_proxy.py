@@ -1,4 +1,4 @@
-"""What is asked of consumers over their brokers: GET_CONSUMER_RUNNING_INFO 307, CONSUME_MESSAGE_DIRECTLY 309.
+"""Relays requests to consumers: GET_CONSUMER_RUNNING_INFO 307, CONSUME_MESSAGE_DIRECTLY 309.
 
 See docs/protocol/administration.md#relays, docs/pitfalls.md#trap-70 and docs/pitfalls.md#trap-71.
 """
@@ -17,11 +17,11 @@ from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
 
 TIMEOUT_MS: Final = 10_000
-"""For a client that was asked; who asks over us waits longer than that."""
+"""How long the broker waits for the consumer's answer; admin tools wait longer for the broker's."""
 
 
 class ClientProxy:
-    """Passes requests on to members of consumer groups, and their answers back as they are."""
+    """Relays requests to members of consumer groups, and returns their answers unchanged."""
 
     def __init__(self, consumers: Consumers[Connection], store: Store, broker_name: str) -> None:
         self._consumers = consumers
@@ -45,9 +45,8 @@ class ClientProxy:
         channel = self._channel(header.consumer_group, header.client_id or "")
         fields = {**request.fields, "brokerName": self._broker_name}
         message = self._message(header.msg_id or "")
-        connection.made(
-            len(message)
-        )  # it is read and kept for this client, as an answer of that size would be
+        # The message is kept in memory for this client, as an answer of its size would be.
+        connection.made(len(message))
         asked = Command(request.code, fields, message)
         connection.answer_later(request, relayed(channel, asked, request), len(message))
 
@@ -66,14 +65,14 @@ class ClientProxy:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         message = self._store.message_at(at)
         if message is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id} here")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker has no message {message_id}")
         return message
 
 
 async def relayed(channel: Connection, asked: Command, request: Command) -> Command:
-    """A client's answer to `asked` as the answer to `request`.
+    """Send `asked` to a client and return its answer as the answer to `request`.
 
-    :raises Refused: it did not answer in time, left, or does not read.
+    :raises Refused: the client did not answer in time, disconnected, or does not read.
     """
     try:
         answer = await channel.ask(asked, TIMEOUT_MS)

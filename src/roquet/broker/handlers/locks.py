@@ -1,4 +1,4 @@
-"""Consuming a queue in order: LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42.
+"""Queue locks of orderly consumers: LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42.
 
 See docs/pitfalls.md#trap-32 and docs/protocol/consuming.md#locks.
 """
@@ -27,12 +27,12 @@ from roquet.transport.slices import Slices
 
 
 class LockHandler:
-    """Leases queues to clients.
+    """Answers lock and unlock requests from the lease table.
 
-    Keeps: a request is decided in one step, for all of its queues, as Apache's broker does it under one lock. Only what
-    comes before and after, reading and writing names, is done in slices.
+    Invariant: all queues of a request are locked or unlocked in one step, as Apache's broker does
+    it under one lock. Only parsing the request and encoding the answer are done in slices.
 
-    :param clock_ms: a clock that nobody sets.
+    :param clock_ms: a monotonic clock.
     """
 
     def __init__(
@@ -54,7 +54,10 @@ class LockHandler:
         }
 
     def _in_order(self, work: Callable[[Command], Steps[Answer]]) -> Handler:
-        """A client that gives a queue back right after it asked for it does not hold it in the end."""
+        """A handler that answers each connection's requests in order.
+
+        Otherwise a client that unlocks a queue right after locking it could end up with the lock.
+        """
         return lambda request, connection: self._slices.answer_in_order(
             work(request), request, connection
         )
@@ -75,9 +78,9 @@ class LockHandler:
         return request.answer(ResponseCode.SUCCESS)
 
     def _read(self, request: Command) -> Steps[tuple[str, str, list[Place]]]:
-        """Group, client and queues of a body as `QueueLocks` is.
+        """The group, the client id and the queues in the request's body.
 
-        :raises ValueError: it is none.
+        :raises ValueError: the body is malformed.
         """
         group, client_id, queues = parse_request(
             request.body, _head, self._size_max, "jsonBodySizeMax"
@@ -90,7 +93,7 @@ class LockHandler:
 
 
 def _head(json: Mapping[str, Any]) -> tuple[str, str, list[Any]]:
-    """Group, client, and queues that are still to be read."""
+    """The group, the client id, and the queues as unparsed JSON."""
     return str(json["consumerGroup"]), str(json["clientId"]), list(json.get("mqSet") or ())
 
 

@@ -1,4 +1,4 @@
-"""Where members of a group say that they stand: INVOKE_BROKER_TO_GET_CONSUMER_STATUS 223.
+"""Asks consumers for their offsets: INVOKE_BROKER_TO_GET_CONSUMER_STATUS 223.
 
 See docs/protocol/administration.md#status-of-members.
 """
@@ -29,15 +29,16 @@ from roquet.transport.slices import LongRequests, Slices
 log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 5000
-"""For the members, once all of them are asked."""
+"""How long the broker waits for answers after it has asked all members."""
 SIZE_MAX: Final = FRAME_SIZE_MAX // 2
-"""Bytes of all answers together: they have to fit in one frame, and are kept until the last one is there."""
+"""Bytes of all members' answers together: they have to fit in one frame, and are kept in memory
+until the last one has come."""
 
 
 class MemberStatus:
-    """Asks all members of a group, or one of them; there may be `memberNumsMax` of them.
+    """Asks all members of a group, or one of them, for their offsets in a topic.
 
-    :param limits: how large a member's answer may be.
+    :param limits: of the size of a member's answer.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class MemberStatus:
         self._slices = slices
         self._size_max = (limits or Limits()).json_body_size_max
         self._requests = LongRequests()
-        """Apart from those of `slices`, which need not wait for members that are silent."""
+        """Separate from the long requests of `slices`: those must not wait for silent members."""
         self._limited_log = LimitedLog(log)
 
     def routes(self) -> dict[int, Handler]:
@@ -56,7 +57,7 @@ class MemberStatus:
         }
 
     async def status(self, request: Command) -> Command:
-        """A member that does not answer as it should is left out."""
+        """Ask the members and answer with their offsets, without members that fail to answer."""
         header = ConsumerStatusHeader.read(request.fields)
         answers = _Answers(self._left_out)
         try:
@@ -89,7 +90,10 @@ class MemberStatus:
             yield
 
     def _table(self, answers: _Answers) -> Steps[bytes]:
-        """:raises Refused: the answers are too large to be one."""
+        """The body of the answer.
+
+        :raises Refused: the members' answers are too large for one frame.
+        """
         if answers.size > SIZE_MAX:
             remark = (
                 f"the members' answers have more than {SIZE_MAX} bytes: ask one by one (clientAddr)"
@@ -106,15 +110,22 @@ class MemberStatus:
         return b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(tables)
 
     def _left_out(self, channel: Connection, why: str) -> None:
-        """Who asks in a loop gets no line for each request."""
-        now, text = asyncio.get_running_loop().time(), "%s does not say where it is: %.200s"
-        self._limited_log.warning("left out", now, text, channel.peer_address, why)
+        """Log a member without offsets, at most once a minute: a tool may ask in a loop."""
+        self._limited_log.warning(
+            "left out",
+            asyncio.get_running_loop().time(),
+            "consumer did not report its offsets: peer=%s error=%.200s",
+            channel.peer_address,
+            why,
+        )
 
 
 class _Answers:
-    """What members answer, by client id, in the order they came.
+    """The answers of members, by client id, in order of arrival.
 
-    Keeps: `bodies` are of those that have answered; when they are too large together, none is kept.
+    Invariant: `bodies` has the answers so far; none once they are larger than `SIZE_MAX` together.
+
+    :param left_out: called with each member that fails to answer, and why.
     """
 
     def __init__(self, left_out: Callable[[Connection, str], None]) -> None:
@@ -154,7 +165,7 @@ class _Answers:
             self.bodies.clear()
 
     async def come(self, timeout_ms: int) -> None:
-        """Wait for those that were asked; those that are late count as silent."""
+        """Wait until all members asked have answered, at most `timeout_ms`."""
         self._all_came.clear()
         if not self._asked:
             return
@@ -168,14 +179,14 @@ class _Answers:
             )
 
     def give_up(self) -> None:
-        """Nobody waits for more."""
+        """Stop waiting for the members that have not answered."""
         for channel, request in self._asked.values():
             channel.give_up(request)
         self._asked.clear()
 
 
 def _queues(json: Any) -> ObjectKeys:
-    """Queue -> offset of one member, its keys as they came."""
+    """Queue -> offset of one member; the keys are passed on as they came."""
     return ObjectKeys(
         {
             str(key): as_int64(offset)

@@ -1,4 +1,6 @@
-"""Who is connected: HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, CHECK_CLIENT_CONFIG 46.
+"""Members of groups: HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38.
+
+Also CHECK_CLIENT_CONFIG 46, by which a client asks whether the broker can serve a subscription.
 
 See docs/protocol/consuming.md#heartbeats, docs/protocol/request-codes.md#brokers-to-clients and
 docs/pitfalls.md (traps 25 to 28 and 37).
@@ -37,26 +39,28 @@ from roquet.transport.connection import Connection, Handler
 log = logging.getLogger(__name__)
 
 _NAME_SIZE_MAX: Final = 1024
-"""Characters of a client id, a group or a topic; legal names of the latter two have 255 at most."""
+"""Characters of a client id, group or topic; legal group and topic names have at most 255."""
 _TOLD_AT_ONCE: Final = 64
-"""Members that are told in one turn of the loop; that takes a ms."""
+"""Members that are notified in one turn of the event loop; this takes 1 ms."""
 _SQL_SIZE_MAX: Final = 32 * 1024
-"""Characters of all SQL92 expressions of a client; compiling takes a microsecond for each."""
+"""Characters of all SQL92 expressions in a heartbeat; compiling takes 1 us per character."""
 UNIT_SUBSCRIPTION: Final = 2
 """Bit of a retry topic's sysFlag: its group consumes units."""
 
 
 class MemberHandler:
-    """Keeps the tables of members in step with heartbeats, farewells and connections that end.
+    """Updates the member tables on heartbeats, unregistrations and closed connections.
 
-    Keeps: a consumer is registered, and its group told unless that is a large one, before its heartbeat is answered;
-           its first pull may follow at once. `_to_tell` are members of large groups that are still to be told.
+    Invariant: a consumer is registered, and the members of its group notified unless there are
+    more than `_TOLD_AT_ONCE`, before its heartbeat is answered: its first pull may follow at once.
+    `_to_tell` has the members of large groups that are still to be notified.
 
-    :param now_ms: wall clock, which filters are dated by; `clock_ms` is one that nobody sets, for who is silent.
-    :param newest_ms: the newest message's store time, which may be ahead of the clock.
+    :param now_ms: the wall clock, by which filters are dated.
+    :param clock_ms: a monotonic clock, by which silent clients are found.
+    :param newest_ms: the newest message's store time, which may be ahead of the wall clock.
     :param filter_by_properties: whether subscriptions other than tag expressions are served.
-    :param notify: whether groups are told that their members changed.
-    :param limits: how large a heartbeat may be, and what it may make this broker keep.
+    :param notify: whether members are notified when members of their group change.
+    :param limits: of a heartbeat's size, and of what heartbeats may make this broker keep.
     """
 
     def __init__(
@@ -97,9 +101,10 @@ class MemberHandler:
         }
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:
-        """Everybody in it is registered, also where a filter of one cannot be used and it is refused for that.
+        """Register the client in all its groups.
 
-        One that goes beyond a limit is refused before it registers anybody.
+        If the filter of a subscription cannot be used, the heartbeat is refused, but all its groups
+        are registered. A heartbeat beyond a limit is refused without registering any group.
         """
         heartbeat = parse_request(
             request.body, Heartbeat.from_json, self._limits.json_body_size_max, "jsonBodySizeMax"
@@ -124,7 +129,10 @@ class MemberHandler:
         names += [subscription.topic for data in consumers for subscription in data.subscriptions]
         longest = max(names, key=len)
         if len(longest) > _NAME_SIZE_MAX:
-            remark = f"a name of {len(longest)} characters, allowed are {_NAME_SIZE_MAX}: {longest[:40]}..."
+            remark = (
+                f"a name in the heartbeat has {len(longest)} characters, at most {_NAME_SIZE_MAX} "
+                f"are allowed: {longest[:40]}..."
+            )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         expressions = [subscription for data in consumers for subscription in data.subscriptions]
         for subscription in expressions:
@@ -136,7 +144,10 @@ class MemberHandler:
             if not subscription.is_by_tag
         )
         if size > _SQL_SIZE_MAX:
-            remark = f"SQL92 expressions of {size} characters in one heartbeat, allowed are {_SQL_SIZE_MAX}"
+            remark = (
+                f"the SQL92 expressions in the heartbeat have {size} characters, "
+                f"at most {_SQL_SIZE_MAX} are allowed"
+            )
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
         for data in consumers:
             what = f"subscriptions of group {data.group}"
@@ -144,18 +155,18 @@ class MemberHandler:
                 len(data.subscriptions), limits.subscription_nums_max, what, "subscriptionNumsMax"
             )
         what = "subscriptions of all members"
-        if consumers:  # who only sends is not refused for what consumers want
+        if consumers:  # a client that only sends is not refused for consumers' subscriptions
             count = self._consumers.count_with(connection, consumers)
             refuse_beyond(
                 count, limits.member_subscription_nums_max, what, "memberSubscriptionNumsMax"
             )
         if heartbeat.producers:
-            count, what = (
-                self._producers.count_with(connection, heartbeat.producers),
-                "groups of all producers",
-            )
+            count = self._producers.count_with(connection, heartbeat.producers)
             refuse_beyond(
-                count, limits.member_subscription_nums_max, what, "memberSubscriptionNumsMax"
+                count,
+                limits.member_subscription_nums_max,
+                "groups of all producers",
+                "memberSubscriptionNumsMax",
             )
         self._refuse_full(self._consumers, [data.group for data in consumers], connection)
         self._refuse_full(self._producers, heartbeat.producers, connection)
@@ -180,9 +191,9 @@ class MemberHandler:
     def _take_consumer(
         self, connection: Connection, member: Member, data: ConsumerData
     ) -> list[FilterError]:
-        """A group that may not be made is registered nevertheless; its pulls are what is refused.
+        """Register a consumer, even if its group may not be created: then its pulls are refused.
 
-        :return: what is wrong with its filters.
+        :returns: the errors in its filters.
         """
         group = self._known_group(data.group)
         if group is not None:
@@ -190,9 +201,15 @@ class MemberHandler:
         is_news = self._consumers.register(connection, member, data)
         disagreement = self._consumers.disagreement(connection, data)
         if disagreement:
-            text = "members of group %.200s disagree, what the last one wants counts: %s"
-            kind, now = f"disagree {connection.peer_host_name}", asyncio.get_running_loop().time()
-            self._limited_log.warning(kind, now, text, data.group, disagreement)
+            self._limited_log.warning(
+                f"disagree {connection.peer_host_name}",
+                asyncio.get_running_loop().time(),
+                "members of a group have different subscriptions, the last heartbeat's are used: "
+                "group=%.200s peer=%s difference=%s",
+                data.group,
+                connection.peer_address,
+                disagreement,
+            )
         wrong = self._filters.register(
             data.group, data.subscriptions, max(self._now_ms(), self._newest_ms())
         )
@@ -201,15 +218,16 @@ class MemberHandler:
         return wrong
 
     def _known_group(self, name: str) -> GroupConfig | None:
-        """None where it may not be made: an admin has to do that, or there are too many."""
+        """The group, created if possible; None if it may not be created or there are too many."""
         try:
             return self._metadata.group(name)
         except Refused:
             return None
 
     def _tell(self, group_name: str) -> None:
-        """Say to all members of a group that it changed, but for those that do not read: they look for themselves, too,
-        as all clients do every 20 s.
+        """Notify the members of a group that its members changed.
+
+        Members that do not read are skipped: all clients rebalance every 20 s anyway.
         """
         group = self._metadata.groups.get(group_name)
         if not self._notify or (group is not None and not group.notify_consumer_ids_changed_enable):
@@ -225,8 +243,10 @@ class MemberHandler:
             self._telling.due()
 
     def _tell_some(self) -> None:
-        """Of a large group a part in each turn of the loop. What changes meanwhile is told once more, but only once,
-        however much it is: when 2,000 members come at the same time, each of them need not hear of each.
+        """Notify `_TOLD_AT_ONCE` members of one large group, and schedule the rest.
+
+        All changes meanwhile lead to one more round: when 2,000 members join at the same time, each
+        of them need not be notified of each.
         """
         group_name, channels = self._to_tell.popitem()
         part, rest = channels[-_TOLD_AT_ONCE:], channels[:-_TOLD_AT_ONCE]
@@ -248,19 +268,19 @@ class MemberHandler:
         return request.answer(ResponseCode.SUCCESS)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Whoever spoke over this connection left."""
+        """Remove the members of a closed connection."""
         self._producers.closed(connection)
         for group in self._consumers.closed(connection):
             self._left(group)
 
     def _left(self, group: str) -> None:
-        """A group has lost a member, maybe its last one."""
+        """Notify a group that lost a member; if it was the last one, retire the group's filters."""
         if group not in self._consumers.groups:
             self._filters.unregister(group, self._now_ms())
         self._tell(group)
 
     def close_silent(self) -> Steps[None]:
-        """Close the connections of members that were not heard of for too long; their end takes them out."""
+        """Close the connections of members without a heartbeat for too long, which removes them."""
         now_ms = self._clock_ms()
         for connections in chain(self._consumers.silent(now_ms), self._producers.silent(now_ms)):
             for part in in_parts(connections):
@@ -278,7 +298,10 @@ class MemberHandler:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"consumerIdList": client_ids}))
 
     def check_client(self, request: Command, connection: Connection) -> Command:
-        """Whether this broker can serve a subscription; tag expressions always."""
+        """Check whether this broker can serve a subscription; it can serve every tag expression.
+
+        :raises Refused: it cannot.
+        """
         subscription = parse_request(
             request.body, _subscription, self._limits.json_body_size_max, "jsonBodySizeMax"
         )
@@ -304,6 +327,6 @@ def _notify(group_name: str, channels: Iterable[Connection]) -> None:
 
 
 def _subscription(json: Mapping[str, Any]) -> Subscription | None:
-    """The one in the body of CHECK_CLIENT_CONFIG, where there is one."""
+    """The subscription in the body of CHECK_CLIENT_CONFIG, if there is one."""
     found = json.get("subscriptionData")
     return Subscription.from_json(found) if found else None

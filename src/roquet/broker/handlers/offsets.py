@@ -22,9 +22,11 @@ from roquet.transport.connection import Connection, Handler
 
 
 class OffsetHandler:
-    """Answers where a group stands in a queue, and where the queue begins and ends.
+    """Answers requests for consumer offsets and for the bounds of queues.
 
-    :param is_slave: groups may know more of a queue than is here.
+    :param progress: the consumer offsets.
+    :param is_slave: whether consumer offsets may be beyond the queue's end here: a slave stores
+        them as they come, since its queues may lag.
     """
 
     def __init__(self, progress: ConsumerOffsets, store: Store, *, is_slave: bool) -> None:
@@ -51,7 +53,9 @@ class OffsetHandler:
             in_memory = self._store.is_in_memory(topic, queue_id, 0)
             offset = start_of_young_queue(min_offset, first_in_memory=in_memory)
         if offset is None:
-            remark = f"group {header.consumer_group} has no offset in queue {queue_id} of {topic}"
+            remark = (
+                f"group {header.consumer_group} has no offset in queue {queue_id} of topic {topic}"
+            )
             raise Refused(ResponseCode.QUERY_NOT_FOUND, remark)
         return request.answer(ResponseCode.SUCCESS, None, OffsetAnswer(offset).write())
 

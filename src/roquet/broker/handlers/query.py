@@ -1,6 +1,7 @@
-"""Finding messages: QUERY_MESSAGE 12, VIEW_MESSAGE_BY_ID 33.
+"""Finds messages: QUERY_MESSAGE 12, VIEW_MESSAGE_BY_ID 33.
 
-See docs/pitfalls.md#trap-45, docs/pitfalls.md#trap-46 and docs/protocol/administration.md#query-by-key.
+See docs/pitfalls.md#trap-45, docs/pitfalls.md#trap-46 and
+docs/protocol/administration.md#query-by-key.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from roquet.transport.slices import Slices
 
 
 class QueryHandler:
-    """Gives messages by their key or place.
+    """Finds messages by key or by physical offset.
 
-    :param unique_key_max: how many records are looked at for a unique key, whatever the request says.
-    :param count_max: for any key no more are given (`maxMsgsNumBatch`, docs/storage/index.md#how-a-search-goes).
+    :param unique_key_max: messages returned at most for a unique key; the request's `maxNum` is not
+        used then.
+    :param count_max: messages returned at most for any key (`maxMsgsNumBatch`,
+        docs/storage/index.md#how-a-search-goes).
     """
 
     def __init__(self, store: Store, unique_key_max: int, count_max: int, slices: Slices) -> None:
@@ -36,11 +39,12 @@ class QueryHandler:
         }
 
     def by_key(self, request: Command) -> Steps[Command]:
-        """Hits are by the key's hash; the client looks at the keys themselves."""
+        """Find messages whose key has the same hash; the client compares the keys themselves."""
         header = QueryMessageHeader.read(request.fields)
         wanted = self._unique_key_max if header.unique_key else header.max_num
         if wanted < 0:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"maxNum is {wanted}")
+            remark = f"maxNum is {wanted}: it must not be negative"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         count_max = min(wanted, self._count_max)
         begin_ms, end_ms = header.begin_timestamp, header.end_timestamp
         hits = yield from self._store.search_by_key(
@@ -48,12 +52,15 @@ class QueryHandler:
         )
         answer = QueryMessageAnswer(hits.last_ms, hits.last_at).write()
         if not hits.records:
-            remark = "no message with this key in the time range, it may not be indexed yet"
+            remark = "no message with this key is in the time range, or it is not indexed yet"
             return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, answer)
         return request.answer(ResponseCode.SUCCESS, None, answer, b"".join(hits.records))
 
     def by_place(self, request: Command, connection: Connection) -> Command:
-        """Anybody may ask for any offset: only what the store takes for a record goes out."""
+        """Return the message at a physical offset.
+
+        A client may ask for any offset: `message_at` returns only bytes that are a valid record.
+        """
         at = ViewMessageHeader.read(request.fields).offset
         record = self._store.message_at(at)
         if record is None:

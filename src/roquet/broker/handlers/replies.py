@@ -1,7 +1,8 @@
-"""Answers to messages: SEND_REPLY_MESSAGE 324 and 325, PUSH_REPLY_MESSAGE_TO_CLIENT 326.
+"""Replies to messages: SEND_REPLY_MESSAGE 324 and 325, PUSH_REPLY_MESSAGE_TO_CLIENT 326.
 
-A reply goes to the client that asked over the connection by which it announced its producers here, and is kept in the
-cluster's reply topic as well, unless that is switched off.
+The broker pushes a reply to the client that sent the request, over the connection of its producer
+heartbeats, and stores it in the cluster's reply topic, too, unless `storeReplyMessageEnable` is
+false.
 
 See docs/protocol/producing.md#request-and-reply.
 """
@@ -28,10 +29,14 @@ from roquet.transport.connection import Answer, Connection, Handler
 log = logging.getLogger(__name__)
 
 PUSH_TIMEOUT_MS: Final = 10_000
+"""How long the broker waits for the requesting client to acknowledge a reply."""
 
 
 class ReplyHandler:
-    """:param stores: whether replies are kept, too."""
+    """Pushes replies to the clients that wait for them.
+
+    :param stores: whether replies are stored, too.
+    """
 
     def __init__(
         self,
@@ -61,25 +66,31 @@ class ReplyHandler:
     async def _reply(
         self, request: Command, header: SendHeader, queue_id: int, connection: Connection
     ) -> Answer:
-        """Its sender is told why the client did not get it, even if it was stored."""
+        """Push the reply and store it. If the push fails, the answer is its error."""
         why_not = await self._push(request, header, queue_id, connection)
         if why_not:
-            told = "reply not handed over: %s from=%s"
-            now = asyncio.get_running_loop().time()
-            self._limited_log.warning("reply", now, told, why_not, connection.peer_address)
+            self._limited_log.warning(
+                "reply",
+                asyncio.get_running_loop().time(),
+                "reply not delivered to the client that waits for it: from=%s error=%s",
+                connection.peer_address,
+                why_not,
+            )
             if self._stores:
                 self._sends.send(replace(request, flag=request.flag | ONE_WAY), connection)
             return request.answer(ResponseCode.SYSTEM_ERROR, why_not)
-        return (
-            self._sends.send(request, connection)
-            if self._stores
-            else self._not_stored(request, queue_id)
-        )
+        if self._stores:
+            return self._sends.send(request, connection)
+        return self._not_stored(request, queue_id)
 
     async def _push(
         self, request: Command, header: SendHeader, queue_id: int, connection: Connection
     ) -> str:
-        """Hand the reply to the client it is for; why that did not work, empty when it did."""
+        """Push the reply to the client that waits for it.
+
+        :returns: why the push failed; empty if it succeeded. The texts are Apache's where it has
+            one.
+        """
         pairs = m.split_properties(header.properties)
         client_id = pairs.get(m.REPLY_TO_CLIENT)
         if client_id is None:
@@ -93,11 +104,9 @@ class ReplyHandler:
             )
         except RoquetError as error:
             return f"push reply message to {client_id} fail: {error}"
-        return (
-            ""
-            if answer.code == ResponseCode.SUCCESS
-            else f"push reply message to {client_id} fail: {answer.remark}"
-        )
+        if answer.code != ResponseCode.SUCCESS:
+            return f"push reply message to {client_id} fail: {answer.remark}"
+        return ""
 
     def _pushed(
         self,
@@ -127,7 +136,7 @@ class ReplyHandler:
         return Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, request.body)
 
     def _not_stored(self, request: Command, queue_id: int) -> bytes:
-        """The answer of a send, with a message id that is none: clients read all its fields."""
+        """The answer to a reply that is not stored: clients read all fields of a send's answer."""
         binary = request.header_type == BINARY
         opaque = (
             request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque

@@ -1,4 +1,4 @@
-"""CONSUMER_SEND_MSG_BACK 36: a message that a group could not deal with comes again, later.
+"""CONSUMER_SEND_MSG_BACK 36: stores messages that a group failed to consume, for a later retry.
 
 See docs/broker/retries.md.
 """
@@ -23,14 +23,15 @@ from roquet.storage.new_record import NewRecord
 from roquet.transport.connection import Answer, Connection, Handler
 
 FIRST_LEVEL: Final = 3
-"""The delay level of the first retry where the consumer leaves it to the broker; each one after it is a level up."""
+"""The delay level of the first retry if the consumer sets none; it grows by 1 with each retry."""
 
 
 class SendBackHandler:
-    """Stores a copy of the message for the group alone: in its retry topic after a delay, or among its dead letters.
+    """Stores a copy of a message for one group: delayed in its retry topic, or in its dead letters.
 
-    The answer waits as that of a send does. Where a promise does not hold in time it is a success all the same (the
-    copy is stored, and for an error clients would store another one); Apache does not wait at all.
+    The ack gate holds the answer like that of a send. If disk or slave are late, it is SUCCESS
+    nevertheless: the copy is stored, and on an error clients would store another one. Apache's
+    broker does not wait at all.
     """
 
     def __init__(self, send_context: SendContext, traffic: Traffic) -> None:
@@ -67,7 +68,8 @@ class SendBackHandler:
     def _group(self, header: SendBackHeader) -> GroupConfig:
         group = self._send_context.group(header.group)
         if not self._send_context.config.is_writable:
-            raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be written to")
+            remark = "brokerPermission does not allow consumers to send messages back"
+            raise Refused(ResponseCode.NO_PERMISSION, remark)
         return group
 
     def _retry_topic(self, group: GroupConfig, header: SendBackHeader) -> TopicConfig:
@@ -77,14 +79,17 @@ class SendBackHandler:
         if topic is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"group {group.name} has a name too long for a retry topic",
+                f"the name of group {group.name} is too long for a retry topic",
             )
         if not topic.perm & m.Permission.WRITE:
             raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic.name} may not be written to")
         return topic
 
     def _record(self, header: SendBackHeader) -> Record:
-        """Anybody may name any offset: only what the store takes for a record is copied."""
+        """The message at the physical offset that the client names.
+
+        A client may name any offset: `message_at` returns only bytes that are a valid record.
+        """
         data = self._store.message_at(header.offset)
         if data is None:
             raise Refused(
@@ -104,19 +109,20 @@ class SendBackHandler:
         level = self._send_context.config.delay_levels.nearest(
             level or FIRST_LEVEL + record.reconsume_times
         )
-        if (
-            level == 0
-        ):  # a sender may have counted from below zero; Apache's broker does not delay it either
+        if level == 0:  # a producer may have set negative reconsume times; Apache does not delay
             return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, queue_id)
-        aside = put_aside(_properties(record), level, topic.name, queue_id)
-        return self._copy(record, aside, *waiting_queue(level))
+        delayed = put_aside(_properties(record), level, topic.name, queue_id)
+        return self._copy(record, delayed, *waiting_queue(level))
 
     def _copy(
         self, record: Record, properties: dict[str, str], topic: str, queue_id: int
     ) -> NewRecord:
         text = m.join_properties(properties).encode()
         if len(text) > m.PROPERTIES_SIZE_MAX:
-            remark = f"properties of {len(text)} bytes with those of a retry, allowed are {m.PROPERTIES_SIZE_MAX}"
+            remark = (
+                f"with those of a retry the properties have {len(text)} bytes, "
+                f"at most {m.PROPERTIES_SIZE_MAX} are allowed"
+            )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         return NewRecord(
             self._store.queue(topic, queue_id),
@@ -132,7 +138,7 @@ class SendBackHandler:
 
 
 def _properties(record: Record) -> dict[str, str]:
-    """Those of the copy: it names the topic and the id that the message had at first."""
+    """The properties of the copy, with the message's first topic and first offset message id."""
     properties = {name: value for name, value in record.properties.items() if name != m.WAIT}
     properties.setdefault(m.RETRY_TOPIC, record.topic)
     properties.setdefault(m.ORIGIN_MESSAGE_ID, record.offset_message_id)

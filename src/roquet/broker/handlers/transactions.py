@@ -1,4 +1,4 @@
-"""How transactions end: END_TRANSACTION 37, and RESUME_CHECK_HALF_MESSAGE 323.
+"""Ends transactions: END_TRANSACTION 37, and RESUME_CHECK_HALF_MESSAGE 323.
 
 See docs/protocol/transactions.md#ending-a-transaction, docs/protocol/transactions.md#giving-up and
 docs/protocol/transactions.md.
@@ -32,12 +32,13 @@ log = logging.getLogger(__name__)
 
 
 class TransactionHandler:
-    """Commits and rolls back.
+    """Commits and rolls back transactions, and resumes check-backs that were given up.
 
-    Keeps: a transaction ends once. Whoever says so again, or names an earlier record of one that was asked about
-    meanwhile, changes nothing or ends it, as far as this broker has read.
+    Invariant: a transaction ends once. A second end changes nothing. An end that names an earlier
+    record of a half message (check-backs store it again) ends the same transaction. Both hold as
+    far back as this broker has read the half topic.
 
-    :param is_slave: its master's transactions end there.
+    :param is_slave: a slave refuses: transactions end at its master.
     """
 
     def __init__(
@@ -56,19 +57,21 @@ class TransactionHandler:
         }
 
     def end(self, request: Command, connection: Connection) -> Answer:
-        """A producer's word on one of its transactions; "unknown" has no answer, and no effect."""
+        """End a transaction as its producer says; "unknown" has no effect and no answer."""
         try:
             header = EndTransactionHeader.read(request.fields)
             if header.commit_or_rollback == UNKNOWN:
                 return None
             self._end(header)
-        except Refused as error:  # clients send it one-way: nobody else would learn of it (docs/pitfalls.md#trap-43)
-            text, now_s = (
-                "%s cannot end a transaction: %s; %.1000s",
-                asyncio.get_running_loop().time(),
-            )
+        except Refused as error:
+            # Clients send the request one-way, so only the log tells (docs/pitfalls.md#trap-43).
             self._limited_log.warning(
-                str(error.code), now_s, text, connection.peer_address, error.remark, request.fields
+                str(error.code),
+                asyncio.get_running_loop().time(),
+                "client cannot end a transaction: peer=%s error=%s header=%.1000s",
+                connection.peer_address,
+                error.remark,
+                request.fields,
             )
             raise
         answer = request.answer(ResponseCode.SUCCESS).encode()
@@ -79,7 +82,10 @@ class TransactionHandler:
     def _end(self, header: EndTransactionHeader) -> None:
         self._check_broker()
         if header.commit_or_rollback not in (COMMIT, ROLLBACK):
-            remark = f"commitOrRollback is {header.commit_or_rollback}: known are 8, 12 and 0"
+            remark = (
+                f"commitOrRollback is {header.commit_or_rollback}: it must be "
+                f"{COMMIT} (commit), {ROLLBACK} (rollback) or {UNKNOWN} (unknown)"
+            )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         record = self._named(header)
         half = self._open(record)
@@ -97,27 +103,38 @@ class TransactionHandler:
         self._halves.require_room()
 
     def _named(self, header: EndTransactionHeader) -> Record:
-        """The half message that the request is about."""
+        """The half message that the request names.
+
+        :raises Refused: there is none at its offset, or group or queue offset differ.
+        """
         record = self._halves.record_at(header.commit_log_offset)
         if record is None or record.topic != m.HALF_TOPIC:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"no half message at {header.commit_log_offset}"
+                ResponseCode.SYSTEM_ERROR,
+                f"no half message at physical offset {header.commit_log_offset}",
             )
         group = record.properties.get(m.PRODUCER_GROUP)
         if group != header.producer_group:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"the half message is of producer group {group}"
+                ResponseCode.SYSTEM_ERROR,
+                f"the half message belongs to producer group {group}",
             )
         if record.queue_offset != header.tran_state_table_offset:
-            remark = f"the half message has the queue offset {record.queue_offset}"
+            remark = (
+                f"the half message has queue offset {record.queue_offset}, "
+                f"not {header.tran_state_table_offset}"
+            )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         return record
 
     def _open(self, record: Record) -> HalfRecord:
-        """The newest record of the transaction that this one belongs to.
+        """The newest half message of the transaction that `record` belongs to.
 
-        What lies before all that was read at the start may have ended, or been written again by a broker that does
-        not name the first record; the producer is believed then, and of what could not be read at the start.
+        It is unknown whether a transaction is open if its half message could not be read at the
+        start, or is before all that was read then: it may have ended, or been stored again by an
+        Apache broker, which does not name the first record. Then the producer is believed.
+
+        :raises Refused: the transaction has ended.
         """
         named = self._halves.half_of(record)
         half = self._halves.open.get(named.transaction)
@@ -130,7 +147,7 @@ class TransactionHandler:
         return named
 
     def resume(self, request: Command, connection: Connection) -> Command:
-        """Ask about a transaction again that was given up, or that was asked about often, from the first time on."""
+        """Restart the check-backs of a transaction, with a count of 0, even if it was given up."""
         self._check_broker()
         record = self._of_id(ResumeCheckHeader.read(request.fields).msg_id)
         half = (
@@ -141,15 +158,17 @@ class TransactionHandler:
         if half is None and record.topic != m.CHECK_MAX_TIME_TOPIC:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                "no transaction that is open or was given up has this message",
+                "the message belongs to no transaction that is open or was given up",
             )
         destination(record)
         self._halves.resume(record, half)
-        text, now_s = (
-            "transaction is asked about again: message=%s",
+        self._limited_log.tell(
+            logging.INFO,
+            "resume",
             asyncio.get_running_loop().time(),
+            "check-backs of a transaction restarted: message=%s",
+            record.offset_message_id,
         )
-        self._limited_log.tell(logging.INFO, "resume", now_s, text, record.offset_message_id)
         return request.answer(ResponseCode.SUCCESS)
 
     def _of_id(self, message_id: str) -> Record:
@@ -159,5 +178,5 @@ class TransactionHandler:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         record = self._halves.record_at(at)
         if record is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id} here")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker has no message {message_id}")
         return record

@@ -50,6 +50,6 @@ async def test_jobs_that_outlive_their_clients_are_bounded(monkeypatch: pytest.M
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.wait([gone])
-    with pytest.raises(Refused, match="ask again later"):
+    with pytest.raises(Refused, match="try again later"):
         await jobs.run("one more", lambda: fail_after(event))
     await jobs.close()

@@ -1,1 +1,1 @@
-"""Requests of administration tools and of slaves."""
+"""Handlers of the requests that admin tools and slaves send."""

@@ -1,6 +1,7 @@
-"""Admin tools and slaves ask about the broker itself: codes 26, 28, 43, 45.
+"""Configuration, runtime info and all offsets, for admin tools and slaves: codes 26, 28, 43, 45.
 
-See docs/protocol/administration.md#runtime-information and docs/protocol/administration.md#what-a-slave-copies.
+See docs/protocol/administration.md#runtime-information and
+docs/protocol/administration.md#what-a-slave-copies.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from roquet.transport.slices import Slices
 
 
 class BrokerAdmin:
-    """Shows configuration, state and offsets.
+    """Answers requests for configuration, runtime info, consumer offsets and delay offsets.
 
-    :param config_version: when the configuration was read, and how often it was changed since.
+    :param config_version: the data version of the configuration.
+    :param progress: the consumer offsets.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Admin tools and groups: codes 200, 201, 203, 204, 207, 208, 300, 352.
+"""Groups, for admin tools: codes 200, 201, 203, 204, 207, 208, 300, 352.
 
-See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers, docs/protocol/json.md#clients and
-docs/protocol/json.md#offsets-and-statistics.
+See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers,
+docs/protocol/json.md#clients and docs/protocol/json.md#offsets-and-statistics.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from roquet.transport.connection import Connection, Handler
 from roquet.transport.slices import Slices
 
 _GROUP_SIZE_MAX: Final = 65_536
-"""Bytes of the settings of one group; Apache's have some 300."""
+"""Bytes of the configuration of one group; Apache's tools send some 300."""
 
 
 class GroupAdmin:
     """Creates, changes, deletes and describes groups.
 
-    :param is_slave: then groups come from the master, and from nobody else.
+    :param progress: the consumer offsets.
+    :param positions: computes offsets and backlog of a group.
+    :param is_slave: a slave refuses changes: it copies its groups from its master.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class GroupAdmin:
         }
 
     def update(self, request: Command, connection: Connection) -> None:
-        """Answered once the change is on disk."""
+        """Create or change a group; the answer is sent once the table is saved."""
         refuse_on_slave(self._is_slave)
         group = parse_request(request.body, GroupConfig.from_json, _GROUP_SIZE_MAX)
         try:
@@ -127,7 +129,7 @@ class GroupAdmin:
         return request.answer(ResponseCode.SUCCESS, body=b'{"connectionSet":%b}' % connections)
 
     def consume_stats(self, request: Command) -> Steps[Command]:
-        """Where a group stands in each queue of its topics."""
+        """A group's consumer offset and backlog in each queue of its topics."""
         header = GroupHeader.read(request.fields)
         group, positions = header.consumer_group, self._positions
         if header.topic:
@@ -148,7 +150,7 @@ class GroupAdmin:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(group.to_json()))
 
     def groups_of_topic(self, request: Command, connection: Connection) -> Command:
-        """Those that want the topic now, and those that ever got something of it."""
+        """The groups that subscribe to the topic now, or have offsets in it."""
         topic = TopicHeader.read(request.fields).topic
         online = (
             group.name for group in self._consumers.groups.values() if topic in group.subscriptions

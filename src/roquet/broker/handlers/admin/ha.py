@@ -1,4 +1,4 @@
-"""Admin tools ask how replication stands: code 907, which 5.x has."""
+"""The replication status for admin tools: code 907, as in 5.x."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from roquet.transport.connection import Connection, Handler
 
 
 class HaAdmin:
-    """Shows a master's slaves, or a slave's master.
+    """Answers with the state of a master's slaves, or of a slave's connection to its master.
 
-    :param server: a master's; :param client: a slave's. One of them is there.
+    :param server: a master's HA server; None on a slave.
+    :param client: a slave's HA client; None on a master.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Work that a client asked for and that goes on when that client is gone."""
+"""Jobs: work that a client asked for and that goes on after the client disconnected."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from roquet.protocol.remoting.codes import ResponseCode
 log = logging.getLogger(__name__)
 
 JOBS_MAX: Final = 1000
-"""A job has some KB and outlives its connection, whose limits count it no more: a client that asks for deletions and
-leaves, again and again, would fill the memory during one slow checkpoint."""
+"""A job has some KB and outlives its connection, whose limits then no longer count it. Without this
+limit, a client that asks for deletions and disconnects, again and again, would fill the memory
+during one slow checkpoint."""
 
 
 class Jobs:
-    """Tools give up after some 5 s, a deletion on a slow drive takes longer: ended with its connection, it would begin
-    anew at each try and never be done.
+    """Runs jobs by name, independent of the connections that asked for them.
 
-    Invariant: of one name at most one job runs; all who ask for it meanwhile wait for that one.
+    Admin tools give up after some 5 s, but a deletion on a slow drive takes longer. If it ended
+    with its connection, each try would begin again and none would finish.
+
+    Invariant: at most one job of a name runs; all callers that ask for it wait for the same one.
     """
 
     def __init__(self) -> None:
@@ -31,19 +34,19 @@ class Jobs:
         self._waiting: Counter[str] = Counter()
 
     async def run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Wait for the job of that name, which is `work` unless it runs already.
+        """Wait for the job with this name; start `work` as that job if none runs.
 
-        Whoever waits may be cancelled, the job goes on.
+        If the caller is cancelled, the job goes on.
 
-        :raises Refused: too many jobs run already.
-        :raises Exception: what the job raised; it is logged where nobody waits any more.
+        :raises Refused: too many jobs are running.
+        :raises Exception: what the job raised. It is logged if no caller waits any more.
         """
         job = self._running.get(name)
         if job is None:
             if len(self._running) >= JOBS_MAX:
                 raise Refused(
                     ResponseCode.SYSTEM_BUSY,
-                    f"[OVERLOAD]{JOBS_MAX} deletions are under way: ask again later",
+                    f"[OVERLOAD]{JOBS_MAX} deletions are running: try again later",
                 )
             job = self._running[name] = asyncio.get_running_loop().create_task(work())
             job.add_done_callback(partial(self._ended, name))
@@ -59,10 +62,10 @@ class Jobs:
         del self._running[name]
         error = None if job.cancelled() else job.exception()
         if error is not None and not self._waiting[name]:
-            log.warning("%s failed: error=%s: ask for it again", name, error)
+            log.warning("%s failed, ask for it again: error=%s", name, error)
 
     async def close(self) -> None:
-        """End what runs; what it has not done stays undone."""
+        """Cancel all running jobs and wait for their end."""
         running = list(self._running.values())
         for job in running:
             job.cancel()

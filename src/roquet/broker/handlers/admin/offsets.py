@@ -1,4 +1,4 @@
-"""Admin tools and where groups stand: reset 222, clone 314.
+"""Resets and clones consumer offsets for admin tools: codes 222, 314.
 
 See docs/pitfalls.md#trap-31, docs/protocol/consuming.md#reset-by-an-administrator and
 docs/protocol/administration.md#cloning-offsets.
@@ -29,14 +29,16 @@ from roquet.transport.slices import Slices
 log = logging.getLogger(__name__)
 
 _QUEUES_SHOWN: Final = 32
-"""So many queues a log line names."""
+"""Queues that one log line names."""
 TO_THE_END: Final = -1
+"""The timestamp that resets a group to the end of its queues."""
 
 
 class OffsetAdmin:
-    """Sets groups back or ahead, copies one group's progress to another.
+    """Resets the offsets of a group, and copies the offsets of one group to another.
 
-    :param broker_name: as clients know it; queues are told by it.
+    :param progress: the consumer offsets.
+    :param broker_name: as clients know it; answers name queues by it.
     """
 
     def __init__(
@@ -65,11 +67,11 @@ class OffsetAdmin:
     # resetting
 
     def reset(self, request: Command) -> Steps[Command]:
-        """Tell each member of an online group where to go on; it is they who store that."""
+        """Send new offsets to each member of a connected group; the members commit them."""
         header = ResetOffsetHeader.read(request.fields)
         topic = self._metadata.topics.get(header.topic)
         if topic is None:
-            remark = f"topic {header.topic} does not exist here: nothing is reset"
+            remark = f"topic {header.topic} does not exist on this broker: nothing is reset"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         offsets: dict[MessageQueue, int] = {}
         for queue in self._queues(topic, header.queue_id):
@@ -77,13 +79,18 @@ class OffsetAdmin:
             yield
         channels = self._consumers.channels(header.group)
         if not channels:
-            remark = f"no consumer of group {header.group} is online: reset its offsets in {header.topic} one by one"
+            remark = (
+                f"no consumer of group {header.group} is connected: "
+                f"set its offsets in topic {header.topic} queue by queue"
+            )
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         for channel in channels:
-            if (
-                channel.is_open and not channel.is_writable
-            ):  # told half, a group would be in two places
-                remark = f"[OVERLOAD]{channel.why_deaf}: nobody is told to reset {header.group}, try again"
+            # If only some members heard of it, the group would be half reset.
+            if channel.is_open and not channel.is_writable:
+                remark = (
+                    f"[OVERLOAD]{channel.why_deaf}: no consumer is reset of group {header.group}, "
+                    "try again"
+                )
                 raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         fields = ResetOffsetHeader(header.topic, header.group, header.timestamp).write()
         body = _table_of_c(offsets) if request.language == "CPP" else _table(offsets)
@@ -93,13 +100,19 @@ class OffsetAdmin:
         shown = sorted((queue.queue_id, offset) for queue, offset in offsets.items())[
             :_QUEUES_SHOWN
         ]
-        text = "group is told where to go on: group=%s topic=%s queues=%d offsets=%s"
-        kind = f"reset {header.group}"
-        self._tell(logging.INFO, kind, text, header.group, header.topic, len(offsets), shown)
+        self._log(
+            logging.INFO,
+            f"reset {header.group}",
+            "offset reset sent to consumers: group=%s topic=%s queues=%d offsets=%s",
+            header.group,
+            header.topic,
+            len(offsets),
+            shown,
+        )
         return request.answer(ResponseCode.SUCCESS, body=_table(offsets))
 
     def _queues(self, topic: TopicConfig, wanted: int | None) -> list[MessageQueue]:
-        """All of the topic, or the one that 5.x names."""
+        """All queues of the topic, or the one that the request names (5.x)."""
         queue_ids = self._metadata.topic_registry.queues_to_scan(topic.name, topic.write_queues)
         if wanted is not None and wanted >= 0:
             if wanted not in queue_ids:
@@ -113,8 +126,8 @@ class OffsetAdmin:
         committed = self._progress.committed(header.group, queue.topic, queue.queue_id)
         if committed is None:
             remark = (
-                f"group {header.group} has no offset in queue {queue.queue_id} of {queue.topic}: "
-                "nothing is reset"
+                f"group {header.group} has no offset in queue {queue.queue_id} of topic "
+                f"{queue.topic}: nothing is reset"
             )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if header.offset is not None and header.offset >= 0:
@@ -125,23 +138,27 @@ class OffsetAdmin:
             wanted = self._store.offset_at_time(queue.topic, queue.queue_id, header.timestamp)
         return max(0, wanted if header.is_force else min(wanted, committed))
 
-    def _tell(self, level: int, kind: str, text: str, *parts: object) -> None:
-        """Who asks in a loop gets no line for each request."""
-        self._limited_log.tell(level, kind, asyncio.get_running_loop().time(), text, *parts)
+    def _log(self, level: int, kind: str, text: str, *args: object) -> None:
+        """Log at most one line per minute and kind: a tool may ask in a loop."""
+        self._limited_log.tell(level, kind, asyncio.get_running_loop().time(), text, *args)
 
     # cloning
 
     def clone(self, request: Command) -> Steps[Command]:
-        """Let a group stand where another one does, in a topic or, other than at Apache's, in all of them."""
+        """Copy a group's offsets in one topic to another group.
+
+        Without a topic, the offsets in all topics are copied; Apache's broker does not do that.
+        """
         header = CloneOffsetHeader.read(request.fields)
         source = header.src_group
         for name in [header.topic] if header.topic else self._progress.topics_of(source):
             if name not in self._metadata.topics:
-                text = "the progress of %.200s in %s is not cloned: there is no such topic"
-                self._tell(logging.WARNING, "no topic", text, source, name)
+                text = "offsets not cloned, the topic does not exist: group=%.200s topic=%s"
+                self._log(logging.WARNING, "no topic", text, source, name)
             elif not header.offline and self._consumers.gave_up(source, name):
-                text = "the progress of %.200s in %s is not cloned: it does not consume that now"
-                self._tell(logging.WARNING, "not consumed", text, source, name)
+                text = "offsets not cloned, the group does not subscribe to the topic now: "
+                text += "group=%.200s topic=%s"
+                self._log(logging.WARNING, "not consumed", text, source, name)
             else:
                 self._progress.clone(source, header.dest_group, name)
             yield
@@ -156,7 +173,7 @@ def _table(offsets: dict[MessageQueue, int]) -> bytes:
 
 
 def _table_of_c(offsets: dict[MessageQueue, int]) -> bytes:
-    """As clients in C++ read it; also asked for by their language."""
+    """The table in the form that C++ clients read; the request's language asks for it."""
     return dump_bytes(
         {"offsetTable": [queue_to_json(queue) | {"offset": at} for queue, at in offsets.items()]}
     )

@@ -1,4 +1,4 @@
-"""What admin requests that change something have in common."""
+"""Answers that admin requests share which change tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roquet.transport.connection import Connection
 
 
 def answer_saved(request: Command, connection: Connection, error: OSError | None) -> None:
-    """Answer a request whose change is on disk now, or could not be written."""
+    """Answer a request whose change was saved, or could not be saved because of `error`."""
     if request.is_one_way:
         return
     if error is None:
@@ -20,11 +20,14 @@ def answer_saved(request: Command, connection: Connection, error: OSError | None
 
 
 def not_saved(error: OSError) -> str:
-    """What the caller is told whose change counts until the broker ends."""
-    return f"the change is made but could not be saved: {error}"
+    """The remark for a change that could not be saved: it lasts until the broker stops."""
+    return f"the change is made, but could not be saved and ends with this process: {error}"
 
 
 def refuse_on_slave(is_slave: bool) -> None:
-    """:raises Refused: this is a slave, whose tables are its master's."""
+    """Refuse a change on a slave: a slave copies its tables from its master.
+
+    :raises Refused: this broker is a slave.
+    """
     if is_slave:
-        raise Refused(ResponseCode.SYSTEM_ERROR, "this is a slave; ask its master")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")

@@ -1,6 +1,7 @@
-"""Admin tools and statistics: codes 315, 317.
+"""Statistics for admin tools: codes 315, 317.
 
-See docs/broker/statistics.md#counts-by-topic-and-group and docs/protocol/administration.md#statistics.
+See docs/broker/statistics.md#counts-by-topic-and-group and
+docs/protocol/administration.md#statistics.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from roquet.transport.slices import Slices
 
 
 class StatsAdmin:
-    """Shows how much goes in and out, and how far all groups are behind.
+    """Answers requests for counters, and for the backlogs of all groups.
 
-    :param address: the broker's own, as clients know it.
+    :param positions: computes the backlog of a group.
+    :param address: this broker's address, as clients know it.
     """
 
     def __init__(
@@ -45,16 +47,17 @@ class StatsAdmin:
         header = StatsHeader.read(request.fields)
         windows = yield from self._stats.describe(header.stats_name, header.stats_key)
         if windows is None:
-            remark = f"nothing is counted as {header.stats_name} of {header.stats_key}"
+            remark = f"there is no statistic {header.stats_name} with the key {header.stats_key}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         body = dump_bytes({name: asdict(summary) for name, summary in windows.items()})
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def consume_stats(self, request: Command) -> Steps[Command]:
-        """Of every group, a table for each of its topics; where ordered topics are asked for, of these only."""
+        """The offsets of every group: a table for each of its topics, or of its ordered ones."""
         only_ordered = ConsumeStatsHeader.read(request.fields).is_order
         body = bytearray(b'{"brokerAddr":%b,"consumeStatsList":[' % dump_bytes(self._address))
-        behind, comma = 0, b""
+        backlog = 0
+        comma = b""
         for group in list(self._metadata.groups):
             body += b"%b{%b:[" % (comma, dump_bytes(group))
             topics = yield from self._positions.topics_of(group)
@@ -62,10 +65,10 @@ class StatsAdmin:
             for topic in topics:
                 if topic.order or not only_ordered:
                     body += comma
-                    behind += yield from self._positions.stats(group, [topic], body)
+                    backlog += yield from self._positions.stats(group, [topic], body)
                     comma = b","
             body += b"]}"
             comma = b","
             yield
-        body += b'],"totalDiff":%d}' % behind
+        body += b'],"totalDiff":%d}' % backlog
         return request.answer(ResponseCode.SUCCESS, body=bytes(body))

@@ -1,4 +1,4 @@
-"""Admin tools let the store give up what nobody needs: codes 306, 316, 329.
+"""Deletions in the store that admin tools ask for: codes 306, 316, 329.
 
 See docs/storage/retention.md#a-topic-that-is-deleted and
 docs/protocol/request-codes.md#administrators-and-slaves-to-brokers.
@@ -20,11 +20,13 @@ from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
 
 _KEPT: Final = frozenset({SCHEDULE_TOPIC})
+"""Topics whose expired consume queues are not deleted."""
 _NEVER_UNUSED: Final = frozenset({SCHEDULE_TOPIC, HALF_OP_TOPIC})
+"""Topics whose queues are not deleted, even if they are not in the topic table."""
 
 
 class StoreAdmin:
-    """Deletes expired files, and queues that are not needed any more."""
+    """Deletes expired log files, expired consume queues, and the queues of unused topics."""
 
     def __init__(
         self,
@@ -70,6 +72,6 @@ class StoreAdmin:
         return topic not in self._metadata.topics and topic not in _NEVER_UNUSED
 
     def delete_expired_files(self, request: Command, connection: Connection) -> Command:
-        """Answered at once; the next passes of cleaning do it, at whatever hour."""
+        """Answer at once; the next passes of cleaning delete expired files at any hour."""
         self._cleaning.ask()
         return request.answer(ResponseCode.SUCCESS)

@@ -1,4 +1,4 @@
-"""Admin tools and topics: codes 17, 21, 202, 215, 305, 351.
+"""Topics, for admin tools and slaves: codes 17, 21, 202, 215, 305, 351.
 
 See docs/protocol/administration.md#topics and docs/protocol/administration.md#what-a-slave-copies.
 """
@@ -31,8 +31,9 @@ from roquet.transport.slices import Slices
 class TopicAdmin:
     """Creates, changes, deletes and describes topics.
 
-    :param broker_name: as clients know it; queues are told by it.
-    :param is_slave: then topics come from the master, and from nobody else.
+    :param progress: the consumer offsets.
+    :param broker_name: as clients know it; answers name queues by it.
+    :param is_slave: a slave refuses changes: it copies its topics from its master.
     """
 
     def __init__(
@@ -67,14 +68,20 @@ class TopicAdmin:
         }
 
     def update(self, request: Command, connection: Connection) -> None:
-        """Answered once the change is on disk. Whether the topic is ordered is not decided here."""
+        """Create or change a topic; the answer is sent once the table is saved.
+
+        The request's `order` is ignored: name servers say which topics are ordered.
+        """
         refuse_on_slave(self._is_slave)
         topic = _requested(CreateTopicHeader.read(request.fields))
         self._refuse_system(topic.name)
         self._metadata.update_topic(topic, partial(answer_saved, request, connection))
 
     def delete(self, request: Command, connection: Connection) -> None:
-        """A later topic of that name starts anew, so nobody may have progress in it."""
+        """Delete a topic, its queues and all offsets in it.
+
+        The offsets must not stay: a later topic of this name begins at queue offset 0.
+        """
         refuse_on_slave(self._is_slave)
         name = TopicHeader.read(request.fields).topic
         _check(name)
@@ -96,7 +103,8 @@ class TopicAdmin:
     def _refuse_system(self, name: str) -> None:
         if self._metadata.topic_registry.is_system(name):
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"topic {name} belongs to the broker, it stays as it is"
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {name} is a system topic: it can be neither changed nor deleted",
             )
 
     def all_topics(self, request: Command) -> Steps[Command]:
@@ -129,10 +137,9 @@ class TopicAdmin:
 
     def _bounds(self, topic: str, queue_id: int) -> dict[str, int]:
         end = self._store.max_offset(topic, queue_id)
+        last_ms = self._store.store_time(topic, queue_id, end - 1) if end > 0 else 0
         return {
-            "lastUpdateTimestamp": max(0, self._store.store_time(topic, queue_id, end - 1))
-            if end > 0
-            else 0,
+            "lastUpdateTimestamp": max(0, last_ms),
             "maxOffset": end,
             "minOffset": self._store.min_offset(topic, queue_id),
         }
@@ -143,15 +150,18 @@ class TopicAdmin:
 
 
 def _requested(header: CreateTopicHeader) -> TopicConfig:
-    """:raises Refused: there can be no such topic."""
+    """The topic that a request describes.
+
+    :raises Refused: there can be no such topic.
+    """
     _check(header.topic)
     if header.topic_filter_type not in FILTER_TYPES:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"topicFilterType {header.topic_filter_type}: {FILTER_TYPES} exist",
+            f"topicFilterType is {header.topic_filter_type}: it must be one of {FILTER_TYPES}",
         )
     if header.read_queue_nums < 0 or header.write_queue_nums < 0:
-        raise Refused(ResponseCode.SYSTEM_ERROR, "a topic cannot have less than 0 queues")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "a topic cannot have fewer than 0 queues")
     return TopicConfig(
         header.topic,
         header.read_queue_nums,
