@@ -39,7 +39,7 @@ def test_a_duration_is_a_number_with_its_unit(text: str, seconds: float) -> None
 
 @pytest.mark.parametrize("text", ["", "0s", "-1s", "5 m", "1w"])
 def test_what_is_no_duration_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no duration"):
+    with pytest.raises(click.BadParameter, match="is not a duration"):
         duration(CONTEXT, OPTION, text)
 
 

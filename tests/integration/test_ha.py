@@ -168,10 +168,12 @@ async def test_what_only_the_former_master_took_is_saved_and_cut_off(
     before = settings.read_text()
     assert "5 records, " in done(*words, "--dry-run")
     assert (settings.read_text(), saved.exists()) == (before, False)
-    assert f"they are saved in {saved}" in done(*words)
+    assert f"the records are saved in {saved}" in done(*words)
     lines = [json.loads(line) for line in saved.read_text().splitlines()]
     assert [line["body"] for line in lines] == [f"alone-{number}" for number in range(5)]
-    assert "log is that of the master" in done(*words), "a second time there is nothing to be done"
+    assert "log equals that of the master" in done(*words), (
+        "a second time there is nothing to be done"
+    )
 
     master.properties |= {"brokerRole": "SLAVE", "brokerId": 1, "namesrvAddr": cluster.namesrv}
     master.namesrv = cluster.namesrv
@@ -193,7 +195,10 @@ def test_a_former_master_is_not_touched_while_it_runs_or_without_a_new_one(
     running = roquet("ha", "rejoin", "-c", settings, "-m", cluster.slave.address, "--id", 1)
     assert (running.returncode, "is in use by another broker" in running.stderr) == (2, True)
     alone = roquet("ha", "rejoin", "-c", settings, "-n", cluster.namesrv)
-    assert (alone.returncode, "know no other master of roquet-a" in alone.stderr) == (2, True)
+    assert (alone.returncode, "no other master of roquet-a is registered" in alone.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_status_shows_masters_slaves_and_what_they_have(cluster: RoquetCluster) -> None:
@@ -208,7 +213,7 @@ def test_status_shows_masters_slaves_and_what_they_have(cluster: RoquetCluster) 
     unknown = roquet("ha", "status", "-n", cluster.namesrv, "-b", "nobody")
     assert (unknown.returncode, unknown.stderr) == (
         2,
-        "roquet: the name servers know no broker nobody\n",
+        "roquet: no broker nobody is registered at the name servers\n",
     )
     cluster.master.kill()
     cluster.slave.stop()

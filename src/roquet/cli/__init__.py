@@ -1,4 +1,4 @@
-"""The `roquet` command: arguments, tables and exit codes. Decisions are made in the packages below.
+"""The `roquet` command: arguments, tables and exit codes. All else is in the packages below.
 
 May import: admin, broker, dev, nameserver, spark, storetool.
 """

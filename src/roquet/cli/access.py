@@ -1,6 +1,7 @@
-"""The options of commands that ask a cluster: keys to sign with, and TLS.
+"""Options of the commands that connect to a cluster: access keys and TLS.
 
-What is secret comes from the environment or a file, as command lines are for everybody on a machine to see.
+Secrets are read from the environment or a file and have no option, because all users of a machine
+can read its command lines.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _GIVEN: Final = f"{__name__}.given"
 _HELP: Final = {
-    ACCESS_FILE: "A file with what follows, as lines NAME=VALUE; mqadmin's tools.yml is one.",
-    "accessKey": "Sign requests: the account.",
-    "useTLS": "Encrypt connections, and verify whose they are.",
-    "tlsCaFile": "Whom to trust, PEM; the machine's authorities without it.",
-    "tlsCertFile": "The certificate to show, PEM.",
-    "tlsKeyFile": "Its key, PEM.",
-    "tlsVerify": "What must be right about the server's certificate: all, its authority, nothing.",
+    ACCESS_FILE: "Read the following options from this file, in lines NAME=VALUE; mqadmin's "
+    "tools.yml is such a file.",
+    "accessKey": "Sign requests with this access key. The secret key comes from ROQUET_SECRET_KEY "
+    "or the access file.",
+    "useTLS": "Use TLS, and verify the certificates of servers.",
+    "tlsCaFile": "The certificate authorities to trust (PEM); by default the system's.",
+    "tlsCertFile": "The client's certificate (PEM).",
+    "tlsKeyFile": "The private key of the client's certificate (PEM).",
+    "tlsVerify": "Verify authority and host name of server certificates (full), the authority "
+    "only (ca), or nothing (none).",
 }
 
 
@@ -38,7 +42,7 @@ def _variable(name: str) -> str:
 
 
 def access_options(command: F) -> F:
-    """Adds the options; `access_values` then tells what they and the environment say."""
+    """Add the access options to a command; `access_values` returns their values."""
     for name in reversed((ACCESS_FILE, *NAMES)):
         if name not in SECRETS:
             _option(name)(command)
@@ -64,9 +68,11 @@ def _option(name: str) -> Callable[[F], F]:
 
 
 def access_values() -> dict[str, str]:
-    """What the running command was told, under the names that `roquet.admin.access` and Spark's options have.
+    """Return the values of the running command's access options, environment and access file.
 
-    :raises ConfigError: the file cannot be used.
+    Their names are those of `roquet.admin.access`, which are also names of Spark options.
+
+    :raises ConfigError: the access file cannot be read.
     """
     secrets = {name: text for name in SECRETS if (text := os.environ.get(_variable(name)))}
     given: dict[str, str] = click.get_current_context().meta.get(_GIVEN, {})
@@ -74,8 +80,8 @@ def access_values() -> dict[str, str]:
 
 
 def access() -> Access:
-    """The same as a value.
+    """Return what `access_values` returns as an `Access`.
 
-    :raises ConfigError: something cannot be used, or is missing beside another thing.
+    :raises ConfigError: a value is invalid, or one is missing that another one needs.
     """
     return access_of(access_values())

@@ -1,4 +1,4 @@
-"""What a file of settings and a command's options say together."""
+"""Reads a settings file, with the command's options on top."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ def configured(
     path: Path | None,
     options: list[tuple[str, str]],
 ) -> T:
-    """What the file and, stronger, the options say; what the file says in vain goes to stderr."""
+    """Read a configuration; warnings go to standard error, an error ends the command.
+
+    :param read: builds the configuration from (name, value) pairs and the file's name, and returns
+        it with warnings.
+    :param path: the settings file.
+    :param options: pairs that replace those of the file.
+    """
     try:
         properties = Properties() if path is None else read_file(path)
         config, warnings = read([*properties.pairs, *options], "" if path is None else str(path))
@@ -35,7 +41,7 @@ def configured(
 
 
 def broker_config(path: Path | None, name_servers: str | None) -> BrokerConfig:
-    """A broker's; it knows its file, where that is given."""
+    """Read a broker's configuration. It keeps the path, because promotion writes to the file."""
     from roquet.broker.config.broker import read_config
 
     config = configured(read_config, path, [("namesrvAddr", name_servers)] if name_servers else [])

@@ -1,4 +1,4 @@
-"""How a server's log looks: one line for one event; and how names of peers look wherever they are printed."""
+"""Escapes unprintable characters in log lines and in all output."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ _NOT_PRINTED: Final = re.compile(r"[^\x20-\x7e]")
 
 
 class OneLine(logging.Formatter):
-    """Keeps: what peers call themselves, their groups and their topics writes no line of its own, and does nothing to
-    a terminal: characters that are not printed are escaped as Python writes them. A traceback keeps its lines.
+    """Formats each log event as one line.
+
+    Invariant: names that peers chose (clients, groups, topics) can neither begin a line nor send
+    control sequences to a terminal, because unprintable characters are escaped. A traceback keeps
+    its lines.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
@@ -19,7 +22,7 @@ class OneLine(logging.Formatter):
 
 
 def printable(text: str) -> str:
-    """The text with its characters that are not printed, newlines too, escaped as Python writes them."""
+    """Return the text with unprintable characters, also newlines, escaped as in Python."""
     return text if text.isprintable() else _NOT_PRINTED.sub(_escaped, text)
 
 

@@ -1,4 +1,4 @@
-"""The `roquet` command: a table of its subcommands, each imported when it is called."""
+"""The `roquet` command: a table of subcommands, each of which is imported when it is called."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 
 class Entry(NamedTuple):
-    """Where a subcommand is, and the line that `--help` shows without importing it."""
+    """A subcommand: module and function, and the line that `--help` shows without an import."""
 
     module: str
     function: str
@@ -21,12 +21,12 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "namesrv": Entry("roquet.cli.serve", "namesrv", "Run a name server."),
     "broker": Entry("roquet.cli.serve", "broker", "Run a broker."),
     "store": Entry(
-        "roquet.cli.store.command", "store", "Check, list, print and repair the files of a store."
+        "roquet.cli.store.command", "store", "Check, list, print and rebuild the files of a store."
     ),
     "ha": Entry(
         "roquet.cli.ha.command",
         "ha",
-        "See how slaves follow their masters, let one take its place.",
+        "Show replication, promote a slave, let a former master rejoin.",
     ),
     "pipeline": Entry(
         "roquet.cli.pipeline.command",
@@ -40,7 +40,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
 
 
 class LazyGroup(click.Group):
-    """A group that knows its subcommands by name and loads one only to run it."""
+    """A command group that imports a subcommand only to run it.
+
+    Otherwise `roquet --help` would import numpy and Spark.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -61,7 +64,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="roquet", message="roquet %(version)s")
 def main() -> None:
-    """Apache RocketMQ 4.x in Python: run its servers, look after them."""
+    """Apache RocketMQ 4.x in Python: run its servers, and look after them."""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""What commands print: tables, times, progress, and the line that says why nothing could be done.
+"""Output of commands: tables, times, progress bars, errors, exit codes.
 
-Topics, groups and client ids are what peers chose: all of it goes through `printable`, or is JSON.
+Peers choose the names of topics, groups and clients, so all text goes through `printable` or is
+JSON.
 """
 
 from __future__ import annotations
@@ -17,40 +18,44 @@ import click
 from roquet.cli.log_lines import printable
 
 CANNOT: Final = 2
-"""The exit code of a command that could not do what it was asked for."""
+"""The exit code of a command that could not do its work."""
+
 FAILED: Final = 1
-"""The exit code of a server that what it was told does not keep from running, but the machine does."""
+"""The exit code of a server that cannot run on this machine, although its settings are valid."""
 
 DRIVE_FAILED: Final = 74
-"""The exit code of a broker whose drive failed under it: EX_IOERR of BSD's sysexits.h."""
+"""The exit code of a broker whose drive failed while it ran: EX_IOERR of BSD's sysexits.h."""
 
 _with_all_letters: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def show(text: str) -> None:
-    """A line of what was asked for."""
+    """Print a line of the result to standard output."""
     click.echo(printable(text))
 
 
 def say(text: str) -> None:
-    """A line on standard error."""
+    """Print a line to standard error."""
     click.echo(printable(f"roquet: {text}"), err=True)
 
 
 def json_line(value: object) -> str:
-    """JSON with letters of all alphabets as they are; in ASCII where one of its characters is not printed."""
+    """Return a value as JSON: letters of all alphabets unescaped.
+
+    If the text has an unprintable character, all that is not ASCII is escaped.
+    """
     line = _with_all_letters(value)
     return line if line.isprintable() else json.dumps(value)
 
 
 def end(text: str, code: int = CANNOT) -> NoReturn:
-    """End the command with a line that says why."""
+    """Print why the command ends to standard error, and exit."""
     say(text)
     sys.exit(code)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as they need to be; numbers to the right."""
+    """Print a table. Columns of numbers are aligned to the right."""
     lines = [tuple(map(printable, line)) for line in (titles, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     is_number = [
@@ -70,7 +75,7 @@ def _is_number(text: str) -> bool:
 
 
 def time_text(moment_ms: int | None) -> str:
-    """A moment in ms since the epoch as UTC; `-` for none."""
+    """Return ms since the epoch as an ISO time in UTC; `-` for None and 0."""
     if not moment_ms:
         return "-"
     try:
@@ -79,13 +84,19 @@ def time_text(moment_ms: int | None) -> str:
             .isoformat(timespec="milliseconds")
             .replace("+00:00", "Z")
         )
-    except (ValueError, OverflowError):  # no clock ever said so, but a damaged file may
+    except (ValueError, OverflowError):  # a damaged file may have any number
         return str(moment_ms)
 
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where that is a terminal; what is given advances it by so many bytes."""
+    """Show a progress bar on standard error if that is a terminal.
+
+    Yields a function that advances the bar.
+
+    :param what: the text beside the bar.
+    :param total: bytes; the function advances the bar by bytes, too.
+    """
     if not sys.stderr.isatty():
         yield lambda size: None
         return

@@ -1,4 +1,7 @@
-"""`roquet namesrv`, `roquet broker`, `roquet dev`: read a configuration, run a server until a signal stops it."""
+"""`roquet namesrv`, `roquet broker`, `roquet dev`.
+
+Each reads a configuration and runs a server until a signal stops it.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +32,24 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-_EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 _NO_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""The errors with which `accept` fails for lack of file descriptors or memory."""
 
 
 class AsyncServer(Protocol):
-    """What all servers have in common; `port`, `ports` and `address` count once `start` has returned."""
+    """The interface of all servers; `port`, `ports` and `address` are valid after `start`."""
 
     port: int
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """All that it listens on."""
+        """All ports that the server listens on."""
         ...
 
     @property
     def address(self) -> str:
-        """Where clients are told to find it."""
+        """The address that is advertised to clients, as `host:port`."""
         ...
 
     async def start(self) -> object: ...
@@ -55,7 +58,7 @@ class AsyncServer(Protocol):
 
 
 Make = Callable[[Callable[[], None]], AsyncServer]
-"""Gives a server, which may ask for its own end."""
+"""Builds a server; the function it is given stops the server."""
 
 
 _config_file = click.option(
@@ -71,11 +74,11 @@ _print_config = click.option(
     "--print-config",
     "print_only",
     is_flag=True,
-    help="Print the settings that would count, and end.",
+    help="Print the effective settings and exit.",
 )
 
 
-@click.command(help="Run a name server: where brokers register, and clients find them.")
+@click.command(help="Run a name server: brokers register with it, clients get routes from it.")
 @_config_file
 @_print_config
 def namesrv(path: Path | None, print_only: bool) -> None:
@@ -83,14 +86,14 @@ def namesrv(path: Path | None, print_only: bool) -> None:
     from roquet.nameserver.server import NameServer
 
     config = configured(lambda pairs, source: read_settings(NamesrvConfig, pairs, source), path, [])
-    if path is not None:  # a setting changed from afar is kept where this one came from
+    if path is not None:  # settings that an operator changes by request are saved to this file
         config = replace(config, config_store_path=str(path))
     if print_only:
         return _print(config)
     return serve("namesrv", config.bind_address, lambda stop: NameServer(config, Runtime()))
 
 
-@click.command(help="Run a broker: master or slave, as its settings say.")
+@click.command(help="Run a broker, as master or slave, by its settings.")
 @_config_file
 @click.option(
     "-n",
@@ -110,7 +113,7 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
 
 
 @click.command(
-    help="Run a name server and a broker in one process, on loopback: to try things out."
+    help="Run a name server and a broker in one process, on loopback, to try things out."
 )
 @click.option("--port", default=9876, show_default=True, help="The name server's port.")
 @click.option(
@@ -118,7 +121,7 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
     "folder",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Keep the messages here.",
+    help="Keep messages in this folder; by default they are deleted at the end.",
 )
 def dev(port: int, folder: Path | None) -> None:
     from roquet.dev import LOOPBACK, Cluster
@@ -127,14 +130,18 @@ def dev(port: int, folder: Path | None) -> None:
 
 
 def serve(name: str, host: str, make: Make) -> None:
-    """Run what `make` gives until SIGTERM or SIGINT; a failure ends the process with a line that says why."""
+    """Run a server until SIGTERM or SIGINT; a failure prints its reason and ends the process.
+
+    :param name: the subcommand, for the line that says that the server is ready.
+    :param host: the address that the server binds to.
+    """
     _log_to_standard_error()
     _allow_many_files()
     keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(name, host, make))
-    except KeyboardInterrupt:  # Windows: there the loop takes no signal handlers
+    except KeyboardInterrupt:  # on Windows, where the loop has no signal handlers
         return
     except ConfigError as error:
         end(str(error))
@@ -153,48 +160,48 @@ async def _run(name: str, host: str, make: Make) -> None:
     server = make(stopping.set)
     await server.start()
     undo = look_at_each_once()
-    looking = asyncio.create_task(_look_at_all())
-    _say_who_may_come(host, server.ports)
+    collecting = asyncio.create_task(_collect_daily())
+    _warn_of_open_ports(host, server.ports)
     own = f"{host}:{server.port}"
     click.echo(
         f"roquet {name} ready on {own}"
-        + ("" if server.address == own else f", told to clients as {server.address}")
+        + ("" if server.address == own else f", advertised as {server.address}")
     )
     try:
         await stopping.wait()
     finally:
-        looking.cancel()
+        collecting.cancel()
         await server.stop()
         undo()
 
 
-async def _look_at_all() -> None:
-    """For ever, each day."""
+async def _collect_daily() -> None:
+    """Run a full garbage collection every `WHOLE_S` seconds."""
     while True:
         await asyncio.sleep(WHOLE_S)
         look_at_all()
 
 
-def _say_who_may_come(host: str, ports: tuple[int, ...]) -> None:
-    """Anybody who reaches a port may delete topics, reset groups and promote slaves."""
+def _warn_of_open_ports(host: str, ports: tuple[int, ...]) -> None:
+    """Warn if the ports are reachable from other machines.
+
+    Any client that reaches a port may delete topics, reset groups and promote slaves.
+    """
     if host not in _LOOPBACK:
-        who = (
-            "every network of this machine"
-            if host in _EVERYWHERE
-            else "whoever reaches that address"
-        )
-        text = "ports are open to %s, without authentication: bindAddress=%s ports=%s; restrict them, or use a firewall"
-        log.warning(text, who, host, ",".join(map(str, ports)))
+        text = "ports are open without authentication, restrict bindAddress or use a firewall: "
+        text += "bindAddress=%s ports=%s"
+        log.warning(text, host, ",".join(map(str, ports)))
 
 
 def leave_refusals_to_the_server(loop: asyncio.AbstractEventLoop) -> None:
-    """asyncio tells of each attempt to accept a connection without a file descriptor, thousands of times, uvloop
-    of none. The server itself tells of it once.
+    """Keep asyncio from logging each failed `accept`; the server logs the failure itself, once.
+
+    Without a free file descriptor asyncio logs thousands of lines. uvloop logs none.
     """
-    loop.set_exception_handler(_complain)
+    loop.set_exception_handler(_log_others)
 
 
-def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _log_others(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
     if not (
         isinstance(error, OSError)
@@ -211,19 +218,22 @@ def _log_to_standard_error() -> None:
 
 
 def _allow_many_files() -> None:
-    """Each connection and each file of the store counts, and the limit that most systems begin with is 1,024."""
+    """Raise the limit of open files: most systems begin with 1,024.
+
+    Each connection and each file of the store needs one.
+    """
     try:
         import resource
     except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(ValueError, OSError):  # macOS says "unlimited" and takes less
+        with suppress(ValueError, OSError):  # macOS reports "unlimited", and accepts less
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
-    """The first signal asks to stop, a second one does what it does by default."""
+    """Call `stop` on the first SIGTERM or SIGINT; a second one has its default effect."""
     loop = asyncio.get_running_loop()
 
     def first(number: int) -> None:

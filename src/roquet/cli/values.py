@@ -1,4 +1,4 @@
-"""What options of several commands take: moments, durations, pairs, lists."""
+"""Parsers of option values: times, durations, pairs, lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def moment(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """A moment in ms since the epoch, from that or from ISO 8601 (without a zone: UTC)."""
+    """Parse a time: ms since the epoch, or ISO 8601 (UTC if it has no zone).
+
+    :returns: ms since the epoch.
+    """
     if value is None or value.isdecimal():
         return None if value is None else int(value)
     try:
@@ -27,7 +30,7 @@ def moment(context: click.Context, option: click.Parameter, value: str | None) -
 def pairs(
     context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    """`NAME=VALUE`, several times."""
+    """Parse the values `NAME=VALUE` of a repeated option."""
     found = {}
     for value in values:
         name, equals, text = value.partition("=")
@@ -38,17 +41,20 @@ def pairs(
 
 
 def duration(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """Seconds, from `10s`, `5m`, `1h`, `2d`, or a plain number of seconds."""
+    """Parse a duration: `10s`, `5m`, `1h`, `2d`, or a number of seconds.
+
+    :returns: seconds.
+    """
     if value is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
     if match is None or not float(match[1]):
         raise click.BadParameter(
-            f"{value!r} is no duration such as 10s, 5m, 1h or 2d", context, option
+            f"{value!r} is not a duration such as 10s, 5m, 1h or 2d", context, option
         )
     return float(match[1]) * _SECONDS[match[2]]
 
 
 def names(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
-    """What commas separate."""
+    """Parse names that are separated by commas."""
     return tuple(part.strip() for part in value.split(",") if part.strip())

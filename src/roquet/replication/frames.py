@@ -130,6 +130,7 @@ class ChunkStream:
                 index += HEADER.size
                 if not self._missing:
                     frames.append(Heartbeat(PhysicalOffset(self._at)))
+        assert len(self._pending) < HEADER.size
         return frames
 
     def _piece(self, data: memoryview) -> Chunk:

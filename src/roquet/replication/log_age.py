@@ -26,6 +26,7 @@ class LogAgeSamples:
         self._sampled_ms = now_ms
         if self._ends and end <= self._ends[-1]:
             return
+        assert not self._times_ms or now_ms >= self._times_ms[-1], "the loop's clock is monotonic"
         self._ends.append(end)
         self._times_ms.append(now_ms)
         if len(self._ends) > SAMPLES_MAX:

@@ -67,7 +67,7 @@ def test_a_topic_goes_through_all_commands(
     assert told(*chosen)["sent"] is False
     spoken = run([*chosen, "--yes"])
     assert (spoken.exit_code, spoken.stdout) == (0, "3 messages sent to third\n")
-    assert "nothing was sent: --yes sends" in run(chosen).stdout
+    assert "nothing was sent; to send, add --yes" in run(chosen).stdout
 
     page = tmp_path / "lag.html"
     lag = told("lag", tmp_path / "lag", "--every", "0.1s", "--for", "0.1s", "--html", page, *at)
@@ -85,7 +85,7 @@ def test_a_topic_goes_through_all_commands(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("archive", "x"), "name topics with -t or give a --pattern, or --compact alone"),
+        (("archive", "x"), "give topics with -t or --pattern, or --compact alone"),
         (
             ("archive", "s3a://x/y", "-t", "orders"),
             "s3a://x/y: an archive is a folder of a local or mounted file",
@@ -97,7 +97,7 @@ def test_a_topic_goes_through_all_commands(
         (("archive", "x", "-t", "orders", "-o", "tag=1"), "unknown option tag: did you mean tags?"),
         (
             ("archive", "x", "-t", "orders", "--available-now"),
-            "--available-now and --max-rows belong to a --stream",
+            "--available-now and --max-rows need --stream",
         ),
         (
             ("archive", "x", "-t", "orders", "--store-dir", "/x"),
@@ -105,11 +105,11 @@ def test_a_topic_goes_through_all_commands(
         ),
         (
             ("archive", "x", "-t", "orders", "-b", "broker-a"),
-            "--broker says whose store a --store-dir is",
+            "--broker needs --store-dir: it names the broker of a store directory",
         ),
         (("restore", "nowhere"), "is no archive: roquet pipeline archive makes one"),
         (("replay", "orders", "--to", "orders"), "to: the messages are in orders already"),
-        (("audit",), "name topics with -t or give a --pattern"),
+        (("audit",), "give topics with -t or --pattern"),
         (("audit", "-t", "orders", "--right", "/store"), "the broker's name is missing"),
     ],
 )
@@ -139,7 +139,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "10w", "0s", "-1s", "1 h"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no duration such as 10s"):
+    with pytest.raises(click.BadParameter, match="is not a duration such as 10s"):
         duration(click.Context(main), click.Option(["--x"]), text)
 
 

@@ -1,4 +1,4 @@
-"""`roquet ha`: arguments and tables around `roquet.admin.ha`."""
+"""`roquet ha`: arguments and tables. The work is done by `roquet.admin.ha`."""
 
 from __future__ import annotations
 
@@ -37,35 +37,34 @@ _one_of_them = click.option(
 
 
 def _name_servers(command: F) -> F:
-    """Which cluster, and how it is spoken to."""
+    """Add the options that say which cluster to connect to, and how."""
     return _one_of_them(access_options(command))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def ha() -> None:
-    """See how slaves follow their masters, let one take its master's place, and the former master follow it."""
+    """Show replication, promote a slave, let a former master rejoin."""
 
 
-@ha.command(short_help="How far each slave is, and why.")
+@ha.command(short_help="Show the lag of each slave, and its reason.")
 @_name_servers
 @click.option("-b", "--broker", "name", metavar="NAME", help="Only the brokers of this name.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name_servers: str, name: str | None, as_json: bool) -> None:
-    """Show masters and slaves: what each has, how far it is behind in bytes and seconds, and why it is.
+    """Show masters and slaves: where the log of each ends, its lag in bytes and seconds, and why.
 
-    The second table is how the master sees the slaves that are, or were, connected to it.
+    The first table is what each broker reports of itself. The second table is what each master
+    reports of the slaves that are, or were, connected to it.
     """
     from roquet.admin.ha import all_replicas
 
     found = run(name_servers, lambda cluster: all_replicas(cluster, name))
     if not found:
-        end(f"the name servers know no broker{'' if name is None else f' {name}'}")
+        end(f"no broker{'' if name is None else f' {name}'} is registered at the name servers")
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found]))
         return
-    table(
-        ("BROKER", "ID", "ADDRESS", "LOG ENDS AT", "BEHIND", "STATE", "REASON"), _member_rows(found)
-    )
+    table(("BROKER", "ID", "ADDRESS", "LOG END", "LAG", "STATE", "REASON"), _member_rows(found))
     seen = list(_slave_rows(found))
     if seen:
         click.echo()
@@ -73,10 +72,10 @@ def status(name_servers: str, name: str | None, as_json: bool) -> None:
             (
                 "MASTER",
                 "SLAVE",
-                "HAS",
-                "BEHIND",
-                "SECONDS",
-                "HEARD S AGO",
+                "ACKED",
+                "LAG",
+                "LAG S",
+                "SILENT S",
                 "BYTES/S",
                 "IN SYNC",
                 "STATE",
@@ -86,7 +85,7 @@ def status(name_servers: str, name: str | None, as_json: bool) -> None:
         )
 
 
-@ha.command(short_help="Let a slave be the master.")
+@ha.command(short_help="Make a slave the master.")
 @_name_servers
 @click.argument("address", metavar="HOST:PORT")
 @click.option(
@@ -94,22 +93,23 @@ def status(name_servers: str, name: str | None, as_json: bool) -> None:
     type=click.Choice(["ASYNC_MASTER", "SYNC_MASTER"]),
     default="ASYNC_MASTER",
     show_default=True,
-    help="What it becomes.",
+    help="The role that the slave gets.",
 )
 @click.option(
     "--fenced",
     is_flag=True,
-    help="The old master is stopped, or cut off from its clients, for certain.",
+    help="Confirm that the old master is stopped, or cut off from its clients.",
 )
 @click.option(
-    "--force", "forced", is_flag=True, help="Even if acknowledged messages are lost by it."
+    "--force", "forced", is_flag=True, help="Promote even if acknowledged messages are lost."
 )
 def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bool) -> None:
-    """Let the slave at HOST:PORT be the master of its name: it starts anew with brokerId 0 on the log it has.
+    """Make the slave at HOST:PORT the master of its broker name. It restarts with brokerId 0.
 
-    It is refused while the old master answers; while that cannot be reached and nobody says --fenced; and while this
-    slave lacks what the old master or another slave is known to have had, unless --force is given. A slave that was
-    started with a file of settings has its new role written there.
+    The promotion is refused while the old master answers; if the old master cannot be reached,
+    unless --fenced is given; and if the old master or another slave is known to have messages that
+    this slave lacks, unless --force is given. If the slave was started with -c FILE, the new role
+    is written to that file.
     """
     from roquet.admin.ha import promote as promote_slave
 
@@ -117,10 +117,10 @@ def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bo
         name_servers,
         lambda cluster: promote_slave(cluster, address, role, fenced=fenced, forced=forced),
     )
-    show(f"{address} is the master now")
+    show(f"{address} is now the master")
 
 
-@ha.command(short_help="Make a former master fit to follow the new one.")
+@ha.command(short_help="Prepare a former master to follow the new one.")
 @click.option(
     "-c",
     "--config",
@@ -128,35 +128,35 @@ def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bo
     type=click.Path(path_type=Path),
     required=True,
     metavar="FILE",
-    help="The settings of the former master, which does not run.",
+    help="The settings file of the former master, which must be stopped.",
 )
 @click.option(
     "-n",
     "--namesrv",
     "name_servers",
     metavar="HOST:PORT;...",
-    help="The name servers, if not in FILE.",
+    help="The name servers; by default those of FILE.",
 )
 @click.option(
     "-m",
     "--master",
     metavar="HOST:PORT",
-    help="The new master, if the name servers shall not be asked.",
+    help="The new master; by default the name servers are asked.",
 )
 @click.option(
     "--id",
     "broker_id",
     type=click.IntRange(1),
-    help="The broker id it gets; the first free one without it.",
+    help="The brokerId that it gets; by default the first free one.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Save the records there, as JSON.",
+    help="Save the cut off records to this file, as lines of JSON.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @access_options
 def rejoin(
     path: Path,
@@ -166,11 +166,11 @@ def rejoin(
     output: Path | None,
     dry_run: bool,
 ) -> None:
-    """Let a former master, whose settings are in FILE, follow the broker that took its place.
+    """Prepare a former master, whose settings are in FILE, to follow the new master as a slave.
 
-    Where the two logs part, what only the former master has is saved in a folder of its store that `roquet store dump`
-    reads (with -o as lines of JSON, as that prints them), and cut off its log, queues and index; FILE gets
-    brokerRole=SLAVE and an id. Start the broker after that.
+    The records that only the former master has are saved and then cut off its log, queues and
+    index. They are saved in a folder of its store that `roquet store dump` reads, or with -o as
+    lines of JSON. FILE gets brokerRole=SLAVE and a brokerId. Start the broker afterwards.
     """
     from roquet.cli.ha.rejoin import Rejoin
 
@@ -206,7 +206,7 @@ def _state(member: Member) -> tuple[str, str]:
     if member.end is None:
         return "no answer", member.trouble
     if member.status is None:
-        return "not told", "it knows no such request, as Apache's 4.x"
+        return "unknown", "the broker does not support the request, as Apache's 4.x"
     follower = member.status.follower
     state, reason = ("master", "") if follower is None else (follower.state, follower.reason)
     return state, "; ".join(filter(None, (reason, member.status.trouble)))
@@ -235,7 +235,7 @@ def _count(number: int | None) -> str:
 
 
 def run(name_servers: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
-    """What `work` finds in the cluster; ends the command with one line where it cannot be had."""
+    """Return the result of `work` with a connected cluster; an error ends the command."""
     from roquet.admin.cluster import Cluster
 
     async def inside() -> T:

@@ -1,4 +1,4 @@
-"""`roquet ha rejoin`: the steps, and what it says of them."""
+"""`roquet ha rejoin`: the steps, and their output."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from roquet.storetool.dump import as_json
 
 
 class Rejoin:
-    """One broker's way back.
+    """Prepares a former master to follow the new one.
 
-    :raises StoreError: its store is in use, or cannot be opened.
+    :param master: the new master's address; None to ask the name servers.
+    :param broker_id: the broker id that the former master gets; None for the first free one.
+    :param output: the file for the records that are cut off; None for a folder in the store.
     """
 
     def __init__(
@@ -36,32 +38,36 @@ class Rejoin:
         self._parting: Divergence | None = None
 
     def look(self) -> None:
-        """Find the master, and where the logs part."""
-        asyncio.run(self._ask_around())
+        """Find the new master and the offset at which the two logs diverge, and print both.
+
+        :raises StoreError: the store is in use, or cannot be opened.
+        """
+        asyncio.run(self._ask_name_servers())
         assert self._master is not None
         self._store = RejoinStore(self._config, Runtime())
         self._parting = found = asyncio.run(self._store.parting(self._master))
         count = sum(1 for _ in self._store.records(found))
-        show(f"the log is that of the master at {self._master} up to {found.at}")
+        show(f"the log equals that of the master at {self._master} up to offset {found.at}")
         if found.size:
-            show(f"{count} records, {found.size} bytes, are only here")
+            show(f"{count} records, {found.size} bytes, are only in this log")
 
-    async def _ask_around(self) -> None:
-        """The master's address and a free id, where they are not given."""
+    async def _ask_name_servers(self) -> None:
+        """Find the master's address and a free broker id, unless they are given."""
         own = self._config
         if self._broker_id is None and own.is_slave:
             self._broker_id = own.broker_id
         if self._master is not None and self._broker_id is not None:
             return
         if not own.name_servers:
-            raise ConfigError("no name server is known: give --namesrv, or --master and --id")
+            raise ConfigError("no name server is configured: give --namesrv, or --master and --id")
         async with Cluster(own.namesrv_addr, access()) as cluster:
             brokers = await cluster.brokers()
         known = brokers[own.broker_name].addresses if own.broker_name in brokers else {}
         self._master = self._master or known.get(MASTER_ID)
         if self._master in (None, own.address):
             raise ConfigError(
-                f"the name servers know no other master of {own.broker_name}: promote a slave first"
+                f"no other master of {own.broker_name} is registered at the name servers: "
+                "promote a slave first"
             )
         if self._broker_id is None:
             self._broker_id = next(
@@ -69,7 +75,7 @@ class Rejoin:
             )
 
     def do(self) -> None:
-        """Save, cut, and change the settings."""
+        """Save the records that only this log has, cut them off, and change the settings."""
         assert self._store is not None
         assert self._parting is not None
         assert self._broker_id is not None
@@ -80,34 +86,34 @@ class Rejoin:
         role = replace(self._config.replication, broker_role=BrokerRole.SLAVE)
         config = replace(self._config, broker_id=self._broker_id, replication=role)
         save_role(config)
-        show(
-            f"{config.broker_config_path} says brokerRole=SLAVE, brokerId={self._broker_id}: start the broker"
-        )
+        path = config.broker_config_path
+        show(f"{path} now has brokerRole=SLAVE, brokerId={self._broker_id}: start the broker")
 
     def _save(self, store: RejoinStore, parting: Divergence) -> None:
-        """On disk before anything is cut.
+        """Save the records durably, before they are cut off.
 
-        :raises OSError: the file cannot be written, or is there already.
-        :raises StoreError: no file is named, and the store's drive has no room.
+        :raises OSError: the output file cannot be written, or exists already.
+        :raises StoreError: no output file is given, and the store's drive has no room.
         """
         path = self._output
         if path is None:
             folder = store.save(parting)
             if folder is None:
                 raise StoreError(
-                    "they could not be saved: make room, or name a file on another drive by -o"
+                    "the records could not be saved: make room, "
+                    "or give a file on another drive with -o"
                 )
-            show(f"they are saved in {folder}: look at them with roquet store dump {folder}")
+            show(f"the records are saved in {folder}; to read them: roquet store dump {folder}")
             return
         with path.open("x", encoding="utf-8") as file:
             for data in store.records(parting):
                 file.write(json_line(as_json(data)) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        show(f"they are saved in {path}")
+        show(f"the records are saved in {path}")
 
     def close(self) -> None:
-        """Leave the store as after a clean stop."""
+        """Close the store, as in a clean stop of the broker."""
         if self._store is not None:
             self._store.close()
             self._store = None

@@ -1,4 +1,4 @@
-"""`roquet pipeline`.
+"""`roquet pipeline`: Spark jobs on topics.
 
 May import of `cli`: access, output, values.
 """

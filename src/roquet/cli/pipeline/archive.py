@@ -1,4 +1,4 @@
-"""`roquet pipeline archive`."""
+"""`roquet pipeline archive`: arguments and output of the archive job."""
 
 from __future__ import annotations
 
@@ -31,15 +31,21 @@ if TYPE_CHECKING:
     from roquet.spark.pipelines.archive.stream import ArchiveTrigger
 
 FILES_MIN_OF_A_STREAM: Final = 16
-"""So many small files a day has before a stream puts them together: each time they are all written once more."""
+"""How many small files a day must have before a stream compacts them.
+
+Compaction writes all small files of that day once more, so a low number would cost more.
+"""
 
 
-@click.command(short_help="Topics to Parquet, each message once.")
+@click.command(short_help="Archive topics to Parquet, each message once.")
 @click.argument("folder", metavar="FOLDER")
 @name_servers
-@click.option("-t", "--topic", "topics", multiple=True, help="A topic; may be repeated.")
+@click.option("-t", "--topic", "topics", multiple=True, help="The topic; may be repeated.")
 @click.option(
-    "--pattern", default="", metavar="REGEX", help="Topics whose whole names match, in place of -t."
+    "--pattern",
+    default="",
+    metavar="REGEX",
+    help="All topics whose whole name matches, instead of -t.",
 )
 @click.option(
     "--store-dir",
@@ -47,7 +53,7 @@ FILES_MIN_OF_A_STREAM: Final = 16
     default="",
     metavar="DIR[,DIR]",
     callback=names,
-    help="Read the store directories of brokers, running or not, in place of asking brokers.",
+    help="Read the store directories of brokers, running or not, instead of pulling.",
 )
 @click.option(
     "-b",
@@ -56,10 +62,10 @@ FILES_MIN_OF_A_STREAM: Final = 16
     default="",
     metavar="NAME[,NAME]",
     callback=names,
-    help="Whose store each --store-dir is: the brokerName of its broker.conf.",
+    help="The brokerName of each --store-dir, as in its broker.conf.",
 )
 @click.option(
-    "--stream", "is_stream", is_flag=True, help="Go on with what comes, until it is interrupted."
+    "--stream", "is_stream", is_flag=True, help="Go on with new messages until interrupted."
 )
 @click.option(
     "--trigger",
@@ -68,17 +74,17 @@ FILES_MIN_OF_A_STREAM: Final = 16
     show_default=True,
     metavar="TIME",
     callback=duration,
-    help="With --stream: how often, as in 30s, 5m, 1h.",
+    help="With --stream: the time between batches, such as 30s, 5m, 1h.",
 )
-@click.option("--available-now", is_flag=True, help="With --stream: end where the queues end now.")
+@click.option("--available-now", is_flag=True, help="With --stream: stop where the queues end now.")
 @click.option(
     "--max-rows",
     "rows_max",
     type=click.IntRange(1),
-    help="With --stream: at most so many messages at once.",
+    help="With --stream: the largest number of messages in a batch.",
 )
 @file_format_option
-@click.option("--compact", "compacts", is_flag=True, help="Put small files of a day together.")
+@click.option("--compact", "compacts", is_flag=True, help="Merge the small files of each day.")
 @read_options
 @json_option
 @on_spark
@@ -94,29 +100,29 @@ def archive(
     as_json: bool,
     **which: Any,
 ) -> None:
-    """Add to the archive in FOLDER what the topics hold and it does not: Parquet by topic and day (UTC) of storing.
+    """Add all messages that are not archived yet to FOLDER: Parquet by topic and store date (UTC).
 
-    FOLDER knows how far it is with each queue: however often this is run, or killed, from brokers or from their files,
-    as a stream or not, each message is in it once. With --compact and no topic, files are put together and nothing is
-    added.
+    FOLDER keeps the offset of each queue. So each message is archived once, however often the
+    command is run or killed, as a stream or not, from brokers or from their files. With --compact
+    and without a topic, files are merged and nothing is added.
     """
     from roquet.spark.pipelines.archive.compaction import Compaction
     from roquet.spark.pipelines.archive.job import Archive
     from roquet.spark.pipelines.archive.stream import ArchiveTrigger
 
     if (available_now or rows_max) and not is_stream:
-        end("--available-now and --max-rows belong to a --stream")
+        end("--available-now and --max-rows need --stream")
     source = _source(may_be_none=compacts and not is_stream, **which)
-    telling = _Telling(as_json)
+    output = _Output(as_json)
     if source is not None:
         job = Archive(source, folder, file_format)
         if is_stream:
             return _stream(
-                spark, job, ArchiveTrigger(trigger_s, rows_max, available_now), compacts, telling
+                spark, job, ArchiveTrigger(trigger_s, rows_max, available_now), compacts, output
             )
-        _once(spark, job, telling)
+        _once(spark, job, output)
     if compacts:
-        _compact(spark, Compaction(folder, file_format=file_format), telling)
+        _compact(spark, Compaction(folder, file_format=file_format), output)
     return None
 
 
@@ -135,51 +141,51 @@ def _source(
     if bool(topics) == bool(pattern):
         if may_be_none and not topics:
             return None
-        end("name topics with -t or give a --pattern, or --compact alone")
+        end("give topics with -t or --pattern, or --compact alone")
     if stores:
         return StoredTopics(stores, brokers, topics, pattern, options)
     if brokers:
-        end("--broker says whose store a --store-dir is")
+        end("--broker needs --store-dir: it names the broker of a store directory")
     return Topics(name_server, topics, pattern, access_values() | options)
 
 
-def _once(spark: SparkSession, job: Archive, telling: _Telling) -> None:
+def _once(spark: SparkSession, job: Archive, output: _Output) -> None:
     from roquet.spark.pipelines.archive.job import archive as add_to_archive
 
-    with JobProgress(spark, "archiving", as_json=telling.as_json) as progress:
+    with JobProgress(spark, "archiving", as_json=output.as_json) as progress:
         added = add_to_archive(spark, job, progress.planned)
-    telling.added(added)
+    output.added(added)
 
 
 def _stream(
-    spark: SparkSession, job: Archive, trigger: ArchiveTrigger, compacts: bool, telling: _Telling
+    spark: SparkSession, job: Archive, trigger: ArchiveTrigger, compacts: bool, output: _Output
 ) -> None:
-    """An interrupt ends it: what was not added by then is nowhere."""
+    """Archive until an interrupt. A batch that is interrupted adds nothing to the archive."""
     from roquet.spark.pipelines.archive.compaction import Compaction, compact
     from roquet.spark.pipelines.archive.stream import archive_stream
 
     small = Compaction(job.folder, files_min=FILES_MIN_OF_A_STREAM, file_format=job.file_format)
     with (
         suppress(KeyboardInterrupt),
-        JobProgress(spark, "archiving", as_json=telling.as_json) as progress,
+        JobProgress(spark, "archiving", as_json=output.as_json) as progress,
     ):
         for added in archive_stream(spark, job, trigger, progress.planned):
-            telling.added(added)
+            output.added(added)
             if compacts and (done := compact(spark, small)).days:
-                telling.compacted(done)
+                output.compacted(done)
 
 
-def _compact(spark: SparkSession, job: Compaction, telling: _Telling) -> None:
+def _compact(spark: SparkSession, job: Compaction, output: _Output) -> None:
     from roquet.spark.pipelines.archive.compaction import compact
 
-    with JobProgress(spark, "compacting", as_json=telling.as_json):
+    with JobProgress(spark, "compacting", as_json=output.as_json):
         done = compact(spark, job)
-    telling.compacted(done)
+    output.compacted(done)
 
 
 @dataclass(frozen=True)
-class _Telling:
-    """What is printed of each change of the archive."""
+class _Output:
+    """Prints each change of the archive, as text or as a line of JSON."""
 
     as_json: bool
 
@@ -188,5 +194,5 @@ class _Telling:
         click.echo(json.dumps(asdict(done)) if self.as_json else text)
 
     def compacted(self, done: Compacted) -> None:
-        text = f"{done.files_before:,} files became {done.files_after:,}"
+        text = f"{done.files_before:,} files merged into {done.files_after:,}"
         click.echo(json.dumps(asdict(done)) if self.as_json else text)

@@ -1,4 +1,4 @@
-"""`roquet pipeline audit`."""
+"""`roquet pipeline audit`: arguments and output of the audit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ _DIFFERENT: Final = 1
 
 @click.command(short_help="Compare masters and slaves, message by message.")
 @name_servers
-@click.option("-t", "--topic", "topics", multiple=True, help="A topic; may be repeated.")
+@click.option("-t", "--topic", "topics", multiple=True, help="The topic; may be repeated.")
 @click.option(
-    "--pattern", default="", metavar="REGEX", help="Topics whose whole names match, in place of -t."
+    "--pattern",
+    default="",
+    metavar="REGEX",
+    help="All topics whose whole name matches, instead of -t.",
 )
 @click.option(
     "--left",
@@ -40,13 +43,15 @@ _DIFFERENT: Final = 1
     default="slave",
     show_default=True,
     metavar="WHAT",
-    help="The same, of the other side.",
+    help="The other side: master, slave, or a store directory.",
 )
-@click.option("-b", "--broker", default="", metavar="NAME", help="Only the queues of this broker.")
+@click.option(
+    "-b", "--broker", default="", metavar="NAME", help="Compare only the queues of this broker."
+)
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a report with pictures there.",
+    help="Write a report with charts to this file.",
 )
 @read_options
 @json_option
@@ -63,11 +68,11 @@ def audit(
     options: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Compare what masters have with what their slaves have: ids, CRCs, places in the log, and bodies by their CRCs.
+    """Compare the messages of masters and their slaves: ids, physical offsets, CRCs, bodies by CRC.
 
-    Producers may go on: what the masters had at the beginning is compared, and slaves get a few seconds to have it,
-    too. Each side may as well be the store directory of a broker, running or not. Ends with code 0 if all is the same,
-    1 if not, 2 if it cannot be told.
+    Producers may go on: the messages that the masters have at the beginning are compared, and
+    slaves have a few seconds to get them. Each side may also be the store directory of a broker,
+    running or not. Exit codes: 0 if both sides are equal, 1 if not, 2 if they cannot be compared.
     """
     from roquet.spark.pipelines.audit.job import Audit
     from roquet.spark.pipelines.audit.job import audit as compare_sides
@@ -76,7 +81,7 @@ def audit(
     sides = _side(left, name_server, live), _side(right, name_server, live)
     is_all_stored = {"master", "slave"}.isdisjoint({left, right})
     if (topics and pattern) or not (topics or pattern or is_all_stored):
-        end("name topics with -t or give a --pattern")
+        end("give topics with -t or --pattern")
     with JobProgress(spark, "comparing", as_json=as_json) as progress:
         report = compare_sides(spark, Audit(*sides, topics, pattern, broker), progress.planned)
     if html is not None:

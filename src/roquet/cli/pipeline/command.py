@@ -1,4 +1,4 @@
-"""`roquet pipeline`: arguments and tables around the jobs of `roquet.spark.pipelines`."""
+"""`roquet pipeline`: the group of its subcommands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roquet.cli.pipeline.send import redrive, replay, restore
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def pipeline() -> None:
-    """Jobs on topics that run in Spark: on this machine, or with --master on a cluster of yours.
+    """Spark jobs on topics. They run on this machine, or with --master on a Spark cluster.
 
     They need pip install 'roquet[spark]'.
     """

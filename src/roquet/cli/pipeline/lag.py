@@ -1,4 +1,4 @@
-"""`roquet pipeline lag`."""
+"""`roquet pipeline lag`: arguments and output of the lag job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roquet.admin.backlog import Backlog
 
 
-@click.command(short_help="Consumer groups' backlog over time, to Parquet.")
+@click.command(short_help="Record the backlog of consumer groups in Parquet.")
 @click.argument("folder", metavar="FOLDER")
 @name_servers
 @click.option(
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "--group",
     "groups",
     multiple=True,
-    help="A group; may be repeated; all of them without it.",
+    help="The consumer group; may be repeated; all groups by default.",
 )
 @click.option(
     "--every",
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="TIME",
     callback=duration,
-    help="How often.",
+    help="The time between two samples.",
 )
 @click.option(
     "--for",
     "for_s",
     metavar="TIME",
     callback=duration,
-    help="How long; until it is interrupted without it.",
+    help="How long to go on; by default until interrupted.",
 )
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a chart of all samples there.",
+    help="Write a chart of all samples to this file.",
 )
 @json_option
 @on_spark
@@ -66,17 +66,18 @@ def lag(
     html: Path | None,
     as_json: bool,
 ) -> None:
-    """Ask the brokers how far groups are, again and again, and append what they say to the Parquet in FOLDER.
+    """Sample the backlog of consumer groups at the brokers and append it to the Parquet in FOLDER.
 
-    At the end each group's backlog is told: at the first sample in FOLDER, the most there was, at the last one.
+    At the end each group's backlog is printed: in the first sample in FOLDER, its maximum, and in
+    the last sample.
     """
     from roquet.spark.pipelines.lag.job import Lag
     from roquet.spark.pipelines.lag.job import lag as watch
     from roquet.spark.pipelines.lag.report import TITLES, lag_page, series_of
 
-    with _telling() as told:
+    with _status() as on_sample:
         for_s = math.inf if for_s is None else for_s
-        done = watch(spark, Lag(name_server, folder, groups, every, for_s, access()), told)
+        done = watch(spark, Lag(name_server, folder, groups, every, for_s, access()), on_sample)
     series = series_of(spark.read.parquet(folder)) if done.rows else []
     if html is not None:
         html.write_text(lag_page(series), encoding="utf-8")
@@ -85,17 +86,18 @@ def lag(
     else:
         table(TITLES, [[str(cell) for cell in each.row()] for each in series])
     if done.failed:
-        say(f"{done.failed} of {done.samples} samples lack a broker that did not answer")
+        say(f"{done.failed} of {done.samples} samples are incomplete: a broker did not answer")
 
 
 @contextmanager
-def _telling() -> Iterator[Callable[[Backlog], None]]:
-    """The backlog of the moment, on a terminal."""
+def _status() -> Iterator[Callable[[Backlog], None]]:
+    """Show the latest sample on a terminal; yields the function that is called with each sample."""
     with status("asking") as show:
 
-        def told(found: Backlog) -> None:
+        def on_sample(found: Backlog) -> None:
             groups = len({each.group for each in found.queues})
-            behind = sum(each.behind for each in found.queues)
-            show("; ".join([f"{groups} groups, {behind:,} messages behind", *found.troubles]))
+            backlog = sum(each.behind for each in found.queues)
+            text = f"{groups} groups, backlog of {backlog:,} messages"
+            show("; ".join([text, *found.troubles]))
 
-        yield told
+        yield on_sample

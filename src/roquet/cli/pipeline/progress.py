@@ -1,4 +1,7 @@
-"""How far a Spark job is, told while it runs: a line on a terminal, or JSON lines for programs, on standard error."""
+"""Progress of a Spark job while it runs, on standard error.
+
+On a terminal it is one line that changes; for programs it is lines of JSON.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_S: Final = 0.5
-"""How often the line on a terminal changes."""
+"""The time between two updates of the line on a terminal."""
 TELL_S: Final = 5.0
-"""How often programs are told."""
+"""The time between two lines of JSON."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job is after so many seconds. `tasks` are those of the stages at work; 0 of all where nothing tells it.
+    """The progress of a job at one moment; 0 stands for a number that is not known.
 
-    `written` are the bytes by which the job's folder has grown, or those of the bodies that were sent.
+    :param what: the verb, such as "archiving".
+    :param seconds: the time since the job began.
+    :param tasks: the number of tasks in the active stages, `tasks_done` of which have ended.
+    :param rows: the number of messages, `rows_done` of which are done.
+    :param written: bytes by which the job's folder has grown, or bytes of bodies that were sent.
     """
 
     what: str
@@ -53,7 +60,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """By the rows so far; None as long as there are none."""
+        """The estimated time left, by the speed so far; None before the first row."""
         return self.rows_left / self.rows_per_s if self.rows_done else None
 
     def __str__(self) -> str:
@@ -69,7 +76,7 @@ class Progress:
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs: what is not known is null."""
+        """Return the values of a line of JSON; null stands for a number that is not known."""
         left = self.seconds_left
         return {
             "progress": self.what,
@@ -87,10 +94,13 @@ class Progress:
 
 
 class JobProgress:
-    """Tells how far a job is, as long as it runs: on a terminal twice a second, nowhere else.
+    """Shows the progress of a job while the `with` block runs.
 
-    With `as_json` programs read a line of JSON every `tell_s` seconds, whatever standard error is. Rows are told by
-    tasks: each counts as its share of all when it is done.
+    Without `as_json` it is shown if standard error is a terminal, and only then. Spark reports
+    finished tasks, not rows: each finished task counts as its share of the rows.
+
+    :param what: the verb, such as "archiving".
+    :param as_json: print a line of JSON every `tell_s` seconds, also if there is no terminal.
     """
 
     def __init__(
@@ -101,13 +111,15 @@ class JobProgress:
         self._as_json = as_json
         self._tell_s = tell_s
         self._work = JobSize(0)
-        self._rows_done = self._size_before = 0
+        self._rows_done = 0
+        self._size_before = 0
         self._over = Event()
         self._thread = Thread(target=self._show, name="progress", daemon=True)
 
     def planned(self, work: JobSize) -> None:
-        """What is to come; a stream says so for each of its batches."""
-        self._work, self._size_before = work, _size_of(work.folder)
+        """Set the size of the job; a stream calls it for each batch."""
+        self._work = work
+        self._size_before = _size_of(work.folder)
         self._rows_done = 0
 
     def __enter__(self) -> JobProgress:
@@ -132,7 +144,7 @@ class JobProgress:
 
     def _now(self, began: float) -> Progress:
         done, tasks = self._tasks()
-        if tasks:  # a later stage, which gathers what the first ones read, begins with none of its tasks done
+        if tasks:  # `max`, because a later stage of the same job begins with no task done
             self._rows_done = max(self._rows_done, self._work.rows * done // tasks)
         seconds = time.monotonic() - began
         return Progress(
@@ -140,7 +152,7 @@ class JobProgress:
         )
 
     def _written(self) -> int:
-        """In files, or of what is sent by the share of its rows."""
+        """Return the bytes by which the folder grew, or for a sending job those of the rows."""
         in_files = max(0, _size_of(self._work.folder) - self._size_before)
         return in_files + self._work.size * self._rows_done // max(1, self._work.rows)
 
@@ -156,7 +168,10 @@ class JobProgress:
 
 @contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
-    """A line on standard error that tells how things are, where that is a terminal; gives what changes it."""
+    """Show a status line on standard error if that is a terminal.
+
+    Yields a function that replaces the line's text.
+    """
     if not sys.stderr.isatty():
         yield lambda changed: None
         return
@@ -167,7 +182,7 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
 
 
 def _size_of(folder: Path | None) -> int:
-    """Of all files below, which come and go meanwhile."""
+    """Return the bytes of all files below `folder`; files may vanish meanwhile."""
     size = 0
     for parent, _, names in [] if folder is None else os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""`roquet pipeline restore`, `replay` and `redrive`: what sends messages again."""
+"""`roquet pipeline restore`, `replay` and `redrive`: commands that send messages again."""
 
 from __future__ import annotations
 
@@ -38,42 +38,57 @@ _write_options = click.option(
     help="An option of the sink, such as delivery=effectively-once; may be repeated.",
 )
 _rate = click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), help="At most so many messages a second."
+    "--rate", type=click.FloatRange(0, min_open=True), help="The limit of messages per second."
 )
 _really = click.option(
-    "--yes/--dry-run", "really", help="Send; without it, tell what would be sent."
+    "--yes/--dry-run", "really", help="Send, or only show what would be sent (the default)."
 )
 
 
 def choosing(command: F) -> F:
-    """The options that say which messages."""
+    """Add the options that select messages."""
     for option in (
-        click.option("--where", metavar="SQL", help="For which this is so, by Spark SQL on the columns."),
-        click.option("--key", metavar="REGEX", help="One of whose keys matches as a whole."),
-        click.option("--until", "until_ms", metavar="TIME", callback=moment, help="Stored before this time."),
-        click.option("--since", "since_ms", metavar="TIME", callback=moment,
-                     help="Stored then or later: ISO (without a zone: UTC) or ms."),
-    ):  # fmt: skip
+        click.option(
+            "--where", metavar="SQL", help="Only messages that match a Spark SQL condition."
+        ),
+        click.option(
+            "--key", metavar="REGEX", help="Only messages with a key that matches as a whole."
+        ),
+        click.option(
+            "--until",
+            "until_ms",
+            metavar="TIME",
+            callback=moment,
+            help="Only messages stored before this time.",
+        ),
+        click.option(
+            "--since",
+            "since_ms",
+            metavar="TIME",
+            callback=moment,
+            help="Only messages stored then or later: ISO (UTC without a zone) or ms.",
+        ),
+    ):
         option(command)
     return command
 
 
 def _sending_again(command: F) -> F:
-    """The options that `replay` and `redrive` have in common."""
+    """Add the options that `replay` and `redrive` have in common."""
     for option in (json_option, _write_options, read_options, _rate, _really, choosing):
         option(command)
     return command
 
 
-@click.command(short_help="From an archive back into a cluster.")
+@click.command(short_help="Send messages of an archive to a cluster.")
 @click.argument("folder", metavar="FOLDER")
 @name_servers
 @click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
-@click.option("--to", help="The topic they go to, in place of their own.")
+@click.option("--to", help="The topic to send to, instead of their own.")
 @click.option(
     "--keep-queues",
     is_flag=True,
-    help="Each goes to the queue of its former number, in its former order.",
+    help="Send each message to the queue with its former id, in the former order.",
 )
 @file_format_option
 @choosing
@@ -94,9 +109,10 @@ def restore(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Send what the archive in FOLDER has: topics, keys, tags, flags and properties as they were, ids and times anew.
+    """Send the messages of the archive in FOLDER.
 
-    It tells what cannot be sent again: messages without a body, and properties that belong to the protocol.
+    They keep topics, keys, tags, flags and properties, and get new ids and times. Messages without
+    a body cannot be sent, nor properties that belong to the protocol; both are counted at the end.
     """
     from roquet.spark.pipelines._shared.message_filter import MessageFilter
     from roquet.spark.pipelines.send.restore_job import Restore
@@ -122,38 +138,40 @@ def restore(
     show(f"{done.rows:,} messages sent")
     if done.without_body:
         show(
-            f"{done.without_body:,} messages not sent: they have no body, and no client can send such a one"
+            f"{done.without_body:,} messages not sent: clients cannot send messages without a body"
         )
     for name, count in done.properties.items():
         show(
-            f"{count:,} messages sent without their property {name}, which belongs to the protocol or is blank"
+            f"{count:,} messages sent without their property {name}, "
+            "which belongs to the protocol or is blank"
         )
 
 
-@click.command(short_help="Messages of a topic into another one.")
+@click.command(short_help="Send messages of a topic to another topic.")
 @click.argument("topic")
 @name_servers
-@click.option("--to", required=True, help="The topic they go to.")
+@click.option("--to", required=True, help="The topic to send to.")
 @_sending_again
 @on_spark
 def replay(spark: SparkSession, topic: str, **arguments: Any) -> None:
-    """Send messages of TOPIC to another topic, chosen by time, key or a condition.
+    """Send messages of TOPIC, selected by time, key or a condition, to another topic.
 
-    Without --yes it tells what it would send.
+    Without --yes the command only shows what it would send.
     """
     _redrive(spark, topic, **arguments)
 
 
-@click.command(short_help="Dead letters of a group back to where they came from.")
+@click.command(short_help="Send dead letters of a group to their topics.")
 @click.argument("group")
 @name_servers
-@click.option("--to", help="A topic they go to, in place of the one that each came from.")
+@click.option("--to", help="The topic to send to, instead of the one that each came from.")
 @_sending_again
 @on_spark
 def redrive(spark: SparkSession, group: str, **arguments: Any) -> None:
-    """Send the dead letters of GROUP to the topics they came from. Without --yes it tells what it would send.
+    """Send the dead letters of GROUP to the topics that they came from.
 
-    All groups that consume a topic get what is sent to it. The dead letters stay where they are.
+    Without --yes the command only shows what it would send. All groups that consume a topic get
+    the messages that are sent to it. The dead letters stay in their topic.
     """
     from roquet.spark.pipelines.send.redrive_job import dead_letters_of
 
@@ -187,10 +205,10 @@ def _redrive(
         known | write_options,
     )
     try:
-        with JobProgress(spark, "sending" if really else "looking", as_json=as_json) as progress:
+        with JobProgress(spark, "sending" if really else "reading", as_json=as_json) as progress:
             found = jobs.redrive(spark, job, progress.planned) if really else jobs.plan(spark, job)
     except RouteNotFound:
-        end(f"there is no topic {topic}")
+        end(f"topic {topic} does not exist")
     _show(found, really, as_json)
 
 
@@ -211,6 +229,6 @@ def _show(found: Redriven, really: bool, as_json: bool) -> None:
     for topic, rows in sorted(found.rows.items()):
         show(f"{rows:,} messages {'sent' if really else 'would be sent'} to {topic}")
     if not found.rows:
-        show("no message is like that")
+        show("no message matches")
     elif not really:
-        show("nothing was sent: --yes sends")
+        show("nothing was sent; to send, add --yes")

@@ -1,4 +1,4 @@
-"""What all commands of `roquet pipeline` have in common: the Spark session, and how they end."""
+"""The Spark session, the options and the errors that all commands of `roquet pipeline` share."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ SESSION_CONF: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""Times that other programs read the same, and that Parquet keeps statistics of."""
+"""UTC, so that times do not depend on the machine; microseconds, because Parquet has no statistics
+of Spark's default (INT96)."""
 _OUR_ERROR: Final = re.compile(
     r"^roquet\.[\w.]+: (.+)(?:\n(while (?:reading|writing) .+))?$", re.MULTILINE
 )
-"""A line of ours in a traceback, and the note behind it that says what was read or written."""
+"""Matches the line of a roquet error in a traceback, and the note after it about what was read or
+written."""
 
 _name_servers = click.option(
     "-n",
@@ -44,7 +46,7 @@ _name_servers = click.option(
 
 
 def name_servers(command: F) -> F:
-    """Which cluster, and how it is spoken to."""
+    """Add the options that say which cluster to connect to, and how."""
     return _name_servers(access_options(command))
 
 
@@ -66,7 +68,8 @@ file_format_option = click.option(
     "file_format",
     type=click.Choice(["parquet", "delta"]),
     callback=lambda context, option, value: value or "",
-    help="Of the archive, where it is new or at a URL: plain Parquet, which is the default, or a table of Delta Lake.",
+    help="The format of a new archive, or of one at a URL: plain Parquet (the default), or a table "
+    "of Delta Lake.",
 )
 
 _conf = click.option(
@@ -74,7 +77,7 @@ _conf = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=pairs,
-    help="A setting of Spark; may be repeated.",
+    help="A Spark setting; may be repeated.",
 )
 _master = click.option(
     "--master",
@@ -85,7 +88,10 @@ _master = click.option(
 
 
 def on_spark(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which Spark runs the job; what cannot be done ends with one line and code 2."""
+    """Add the Spark options to a command, and give it a session.
+
+    An error ends the command with one line and exit code 2.
+    """
 
     @wraps(command)
     def run(master: str, conf: dict[str, str], **arguments: Any) -> None:
@@ -110,18 +116,21 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _delta_conf(folder: str = "", file_format: str = "", **_: Any) -> dict[str, str]:
-    """What the session needs if the archive that a command is about is of that format."""
+    """Return the Spark settings for Delta Lake if the command's archive has that format."""
     try:
         from roquet.spark.pipelines.archive.backends import format_of
         from roquet.spark.pipelines.archive.delta import delta_conf
     except ImportError:
-        return {}  # `spark_session` says what is missing
+        return {}  # `spark_session` reports the missing package
     return delta_conf() if "delta" in (file_format, format_of(folder)) else {}
 
 
 @contextmanager
 def spark_session(conf: dict[str, str]) -> Iterator[SparkSession]:
-    """A session for one command, or the one that this process has already; it logs nothing."""
+    """Yield a Spark session for one command, or the active one of this process.
+
+    Spark's own log is switched off: errors come as exceptions.
+    """
     try:
         from pyspark.sql import SparkSession
 
@@ -139,7 +148,10 @@ def spark_session(conf: dict[str, str]) -> Iterator[SparkSession]:
 
 
 def line_of(error: Exception) -> str | None:
-    """What to say of an error of Spark's: ours that is in it, or its first line; None: it is not of Spark."""
+    """Return the line to print for an error of Spark: the roquet error in it, or its first line.
+
+    :returns: None if the error is not one of Spark.
+    """
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException):

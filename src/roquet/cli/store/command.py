@@ -1,4 +1,7 @@
-"""`roquet store`: arguments and tables around `roquet.storetool`; exit code 0: good, 1: findings, 2: not possible."""
+"""`roquet store`: arguments and tables. The work is done by `roquet.storetool`.
+
+Exit codes: 0: no findings, 1: findings, 2: the command could not do its work.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
-    """Look into the files of a store, written by roquet or by Apache's 4.9 broker.
+    """Check, list, print and rebuild the files of a store of roquet or of Apache's 4.9 broker.
 
-    All but `rebuild` only read, and may be used beside a running broker.
+    All commands but `rebuild` only read, and can be used while a broker is running.
     """
 
 
@@ -41,12 +44,15 @@ store.add_command(dump)
 @on_a_store
 @_json_option
 @click.option(
-    "--limit", default=_FINDINGS_SHOWN, show_default=True, help="Show at most so many findings."
+    "--limit",
+    default=_FINDINGS_SHOWN,
+    show_default=True,
+    help="The largest number of findings to show.",
 )
 def check(as_json: bool, limit: int, **where: Any) -> None:
     """Compare log, consume queues, index and checkpoint, record by record.
 
-    Ends with code 0 if all is sound, 1 if something is not, 2 if the store cannot be read.
+    Exit codes: 0 if there are no findings, 1 if there are some, 2 if the store cannot be read.
     """
     from roquet.storetool.check.check import check as check_store
 
@@ -112,7 +118,7 @@ def _show_checked(checked: Checked, limit: int) -> None:
 @store.command(name="ls", short_help="List topics and queues.")
 @on_a_store
 @_json_option
-@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option("--topic", "topics", multiple=True, help="List only this topic; may be repeated.")
 def list_topics(as_json: bool, topics: tuple[str, ...], **where: Any) -> None:
     """List topics and queues: offsets, messages, bytes of files, first and last store time."""
     from roquet.storetool.listing import list_queues
@@ -153,11 +159,11 @@ def _listed_json(queue: QueueListing) -> dict[str, Any]:
 # stat
 
 
-@store.command(short_help="Sizes, counts, and how the store was left.")
+@store.command(short_help="Show sizes, counts and state.")
 @on_a_store
 @_json_option
 def stat(as_json: bool, **where: Any) -> None:
-    """Say how large a store is, whether a broker runs on it, and how it was left."""
+    """Show how large a store is, whether a broker runs on it, and whether it stopped cleanly."""
     from roquet.storetool.stat import stat as stat_of
 
     found = stat_of(Place(**where).files)
@@ -201,21 +207,22 @@ def _stat_text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return f"{value['position']:,}" + ("" if value["isValid"] else " (not of this log)")
+        return f"{value['position']:,}" + ("" if value["isValid"] else " (does not fit this log)")
     return time_text(value) if name.endswith("Timestamp") else f"{value:,}"
 
 
 # rebuild
 
 
-@store.command(short_help="Make queues and index anew from the log.")
+@store.command(short_help="Rebuild queues and index from the log.")
 @on_a_store
-@click.option("--queues", "only_queues", is_flag=True, help="The consume queues.")
-@click.option("--index", "only_index", is_flag=True, help="The index.")
+@click.option("--queues", "only_queues", is_flag=True, help="Rebuild the consume queues only.")
+@click.option("--index", "only_index", is_flag=True, help="Rebuild the index only.")
 def rebuild(only_queues: bool, only_index: bool, **where: Any) -> None:
-    """Make consume queues and index anew from the log; with --queues or --index only these.
+    """Rebuild consume queues and index from the log; with --queues or --index only one of them.
 
-    The broker must not run. Queue offsets stay as they are. If it is interrupted, start it again, or a broker.
+    The broker must be stopped. Queue offsets do not change. If the rebuild is interrupted, run it
+    again, or start the broker: its recovery does the same.
     """
     from roquet.storetool.rebuild import rebuild as rebuild_store
 
@@ -228,5 +235,6 @@ def rebuild(only_queues: bool, only_index: bool, **where: Any) -> None:
     show(f"{rebuilt.records:,} records dispatched")
     if rebuilt.damaged:
         show(
-            f"{rebuilt.damaged:,} records left out, their bodies are damaged: `roquet store check` names them"
+            f"{rebuilt.damaged:,} records left out because their bodies are damaged: "
+            "`roquet store check` lists them"
         )

@@ -1,4 +1,4 @@
-"""Which store a command is about, and how large its files are."""
+"""The options that say where a store is and how large its files are."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SECONDS: Final = (
     *(minute * 60 for minute in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
 )
 _DELAY_LEVELS_MS: Final = tuple(seconds * 1000 for seconds in _SECONDS)
-"""Apache's defaults, where no configuration says something else."""
+"""Apache's default of messageDelayLevel."""
 
 
 def on_a_store(command: Callable[..., None]) -> Callable[..., None]:
-    """The arguments that say where a store is and how large its files are; what cannot be done ends with code 2."""
+    """Add the store's options to a command; errors end it with a line and exit code 2."""
 
     @wraps(command)
     def run(**arguments: Any) -> None:
@@ -43,15 +43,29 @@ def on_a_store(command: Callable[..., None]) -> Callable[..., None]:
 
     decorators = (
         click.argument("folder", metavar="DIR", type=click.Path(path_type=Path)),
-        click.option("--commitlog", "logs", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
-                     help="Where files of the log are, if not in DIR/commitlog; may be repeated."),
-        click.option("-c", "--config", "config", type=click.Path(path_type=Path), metavar="FILE",
-                     help="The broker's configuration: what it says of paths and sizes counts."),
+        click.option(
+            "--commitlog",
+            "logs",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="The folder of the log, if not DIR/commitlog; may be repeated.",
+        ),
+        click.option(
+            "-c",
+            "--config",
+            "config",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Take paths, sizes and delay levels from this broker configuration.",
+        ),
         click.option("--log-file-size", type=click.IntRange(1), help="Bytes of a file of the log."),
-        click.option("--queue-file-size", type=click.IntRange(20), help="Bytes of a file of a consume queue."),
+        click.option(
+            "--queue-file-size", type=click.IntRange(20), help="Bytes of a consume queue's file."
+        ),
         click.option("--index-slots", type=click.IntRange(1), help="Hash slots of an index file."),
         click.option("--index-entries", type=click.IntRange(2), help="Entries of an index file."),
-    )  # fmt: skip
+    )
     decorated: Callable[..., None] = run
     for decorate in reversed(decorators):
         decorated = decorate(decorated)
@@ -59,7 +73,7 @@ def on_a_store(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class Place:
-    """The store that a command line names: its files and what is known of their sizes."""
+    """The store that a command line names: its files, and their sizes as far as they are known."""
 
     def __init__(
         self,
@@ -81,12 +95,17 @@ class Place:
             queue_file_size = queue_file_size or settings.consume_queue_file_size
             index_slots = index_slots or settings.max_hash_slot_num
             index_entries = index_entries or settings.max_index_num
-        self._slots, self._entries = index_slots, index_entries
+        self._slots = index_slots
+        self._entries = index_entries
         self.files: StoreFiles = find_files(folder, logs, log_file_size, queue_file_size)
 
     @property
     def shape(self) -> Shape | None:
-        """Of the index files: as it was said to be, or Apache's default, or what a file tells; None if none does."""
+        """Slots and entries of an index file, or None if they are not known.
+
+        They come from the options or the configuration, or are Apache's default if a file has its
+        size, or follow from the newest entry of a file.
+        """
         from roquet.storetool.read.index_files import (
             ENTRIES_DEFAULT,
             SLOTS_DEFAULT,
@@ -103,9 +122,9 @@ class Place:
         )
 
     def plan(self, *, queues: bool, index: bool) -> Plan:
-        """What to make anew.
+        """Return what to rebuild, and the sizes of the new files.
 
-        :raises StoreError: neither the files nor the command line tell how large the new ones have to be.
+        :raises StoreError: the size of index files is needed and not known.
         """
         from roquet.storetool.files import QUEUE_FILE_SIZE
         from roquet.storetool.read.index_files import Shape
@@ -114,8 +133,8 @@ class Place:
         size = self.files.queue_file_size or QUEUE_FILE_SIZE
         if index and self.shape is None:
             raise StoreError(
-                "the number of slots and entries of an index file cannot be told from its size: "
-                "say it with -c broker.conf, or with --index-slots and --index-entries"
+                "the numbers of slots and entries of an index file are not known: "
+                "give -c broker.conf, or --index-slots and --index-entries"
             )
         levels = self.config.delay_levels.ms if self.config is not None else _DELAY_LEVELS_MS
         return Plan(
@@ -131,7 +150,11 @@ def _read_config(path: Path) -> BrokerConfig:
 
 
 def _log_folders(config: BrokerConfig, folder: Path) -> tuple[Path, ...]:
-    """Where the configuration has the log, unless that is below a store folder which DIR is not."""
+    """Return the log's folders: those of the configuration, or by default DIR/commitlog.
+
+    Without storePathCommitLog the default is not taken from the configuration's storePathRootDir,
+    because DIR may be another folder.
+    """
     if config.store.store_path_commit_log is None:
         return (folder / "commitlog", *config.read_only_log_folders)
     return (*config.commit_log_folders, *config.read_only_log_folders)

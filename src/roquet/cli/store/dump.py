@@ -1,4 +1,4 @@
-"""`roquet store dump`: records as lines of JSON."""
+"""`roquet store dump`: prints records as lines of JSON."""
 
 from __future__ import annotations
 
@@ -17,35 +17,39 @@ _SKIPPED: Final = 1
 
 
 def _range(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int | None]:
-    """`FROM` or `FROM:TO`, without TO itself; None for no TO."""
+    """Parse `FROM` or `FROM:TO`; TO is exclusive, None if it is missing."""
     first, _, end = value.partition(":")
     if not first.isdigit() or not (end or "0").isdigit():
-        raise click.BadParameter(f"{value!r} is no queue offset or range of them", context, option)
+        raise click.BadParameter(f"{value!r} is not a queue offset or FROM:TO", context, option)
     return int(first), int(end) if end else None
 
 
 @click.command(short_help="Print records as JSON.")
 @on_a_store
-@click.option("--topic", help="Only records of this topic.")
-@click.option("--queue", "queue_id", type=click.IntRange(0), help="Only records of this queue id.")
+@click.option("--topic", help="Print only records of this topic.")
+@click.option(
+    "--queue", "queue_id", type=click.IntRange(0), help="Print only records of this queue id."
+)
 @click.option(
     "--offset",
     "offsets",
     default="0",
     metavar="FROM[:TO]",
     callback=_range,
-    help="Only queue offsets from FROM on, before TO.",
+    help="Print only queue offsets from FROM to TO (exclusive).",
 )
 @click.option(
     "--since",
     metavar="TIME",
     callback=moment,
-    help="Stored then or later: ISO (without a zone: UTC) or ms.",
+    help="Print only records stored at this time or later: ISO (UTC without a zone) or ms.",
 )
-@click.option("--until", metavar="TIME", callback=moment, help="Stored before this time.")
-@click.option("--key", help="Only records with this key.")
-@click.option("--limit", type=click.IntRange(0), help="At most so many records.")
-@click.option("--no-body", is_flag=True, help="Leave bodies out.")
+@click.option(
+    "--until", metavar="TIME", callback=moment, help="Print only records stored before this time."
+)
+@click.option("--key", help="Print only records with this key.")
+@click.option("--limit", type=click.IntRange(0), help="The largest number of records to print.")
+@click.option("--no-body", is_flag=True, help="Do not print bodies.")
 @click.option(
     "-o",
     "--output",
@@ -65,10 +69,11 @@ def dump(
     output: Any,
     **where: Any,
 ) -> None:
-    """Print records as JSON, one a line: a queue's by its entries (--topic and --queue), else in the log's order.
+    """Print records as JSON, one per line, in the order of the log.
 
-    A body that is no UTF-8 stands in `bodyBase64`; compressed ones are left as they are stored. Ends with code 1 if
-    some records could not be read.
+    With --topic and --queue the records of that queue are found by its entries. A body that is not
+    UTF-8 is in `bodyBase64`. Compressed bodies are printed as they are stored. The exit code is 1
+    if some records could not be read.
     """
     from roquet.storetool.dump import Wanted, as_json
     from roquet.storetool.dump import dump as records_in
