@@ -114,20 +114,20 @@ class BatchRecords:
         self.data += len(properties).to_bytes(2, "big")
         self.data += properties
         if item.keys:
-            self._note(item.keys)
+            self._collect_keys(item.keys)
 
-    def _note(self, keys: Sequence[bytes]) -> None:
+    def _collect_keys(self, keys: Sequence[bytes]) -> None:
         start = self._starts[-1]
-        noted = self._keys
+        by_size = self._keys
         for size, text in keys_by_size(keys).items():
-            alike = noted.get(size)
+            alike = by_size.get(size)
             if alike is None:
-                alike = noted[size] = _Keys(bytearray(), array("i"))
+                alike = by_size[size] = _Keys(bytearray(), array("i"))
             alike.text += text
             alike.starts.extend(array("i", (start,)) * (len(text) // size))
         self._key_count += len(keys)
         if self._key_count >= _KEYS_PER_PART:
-            self._key_parts.append(noted)
+            self._key_parts.append(by_size)
             self._keys, self._key_count = {}, 0
 
     def place(self, queue_offset: int, at: int, store_ms: int) -> Ints:

@@ -26,7 +26,7 @@ from roquet.storage.queues.queues import Queues
 _log = logging.getLogger(__name__)
 
 _FILES_AFTER_A_STOP: Final = 3
-"""Files, from the last one on, that may be checked after a clean stop."""
+"""Last files that are checked at most after a clean stop, as in Apache."""
 DISPATCH: Final = "dispatch"
 INDEX: Final = "index"
 """Names in log lines of the tasks that may have to wait for room on the drive."""
@@ -147,7 +147,8 @@ def _taken(
     """
     if not damaged:
         return []
-    first, spans = damaged[0].start, [(hole.start, hole.end) for hole in damaged]
+    first = damaged[0].start
+    spans = [(hole.start, hole.end) for hole in damaged]
     found: list[tuple[ConsumeQueue, int, PhysicalOffset]] = []
     for queue in queues:
         with suppress(UnreadableFile):

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 FILES_PER_PASS: Final = 10
+"""Files that one pass deletes, as in Apache."""
 PASSES_WHEN_ASKED: Final = 20
+"""Passes that ignore the hour after an operator asked for deletion (DELETE_EXPIRED_COMMITLOG)."""
 _USED_MAX: Final = (0.10, 0.95)
 """Apache's bounds of the setting `diskMaxUsedSpaceRatio`."""
 

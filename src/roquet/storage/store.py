@@ -50,6 +50,7 @@ that is left takes several reads."""
 MENDING: Final = "rebuild of consume queues"
 """Name in log lines of the rebuild of lost consume queues."""
 KEY_HITS_MAX = 64
+"""Records that a query by key returns: Apache's `maxMsgsNumBatch`."""
 KEY_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of records that a query by key returns. No client accepts a frame of more than 16 MiB, and
 while a large response is built all other clients wait."""
@@ -281,6 +282,7 @@ class Store:
             room_wanted=self._room_wanted,
         )
         self._writer.follow(max(self.checkpoint.log_ms, self.dispatch.store_ms))
+        # consumers and slaves will see the recovered records, so a later crash must not take them
         self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
         self.log.mapped_from = self.log.end

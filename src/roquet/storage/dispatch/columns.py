@@ -195,9 +195,9 @@ def _read_alone(rows: Rows, block: RecordBlock, numbers: list[int]) -> None:
             rows.delayed.append((request.delay_level, np.array([number])))
         for key in request.keys:
             keys.setdefault((request.topic, len(key)), []).append((key, number))
-    for (topic, _), noted in keys.items():
+    for (topic, _), alike in keys.items():
         rows.keys.append(
-            (topic, b"".join(key for key, _ in noted), np.array([number for _, number in noted]))
+            (topic, b"".join(key for key, _ in alike), np.array([number for _, number in alike]))
         )
 
 

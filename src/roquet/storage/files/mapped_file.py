@@ -126,8 +126,8 @@ class MappedFile:
     def _advise(self, advice: str) -> None:
         """Advise the kernel how the mapping will be used, if the system can.
 
-        Without MADV_RANDOM the first write to a page reads ahead into the sparse file. If
-        read-ahead is set to megabytes, that takes a thousand times as long as the write.
+        Without MADV_RANDOM the first write to a page reads ahead into the sparse file: with a
+        read-ahead of 8 MiB it took 6.2 ms instead of 12 us (decision 0003).
         """
         if hasattr(mmap, advice):
             self._map.madvise(getattr(mmap, advice))

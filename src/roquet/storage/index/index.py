@@ -95,7 +95,9 @@ class IndexFile:
         :raises OSError: the drive is full, or the file was truncated; nothing changed.
         """
         self._file.require_whole()
-        count, more = self.count, len(hashes)
+        count = self.count
+        more = len(hashes)
+        assert more <= self.room, f"{more} entries for an index file with room for {self.room}"
         self._reserve(count + more)
         if count == 1:
             self.begin_ms, self.begin_at = int(times_ms[0]), int(offsets[0])
@@ -146,8 +148,10 @@ class IndexFile:
             is_lost = is_later[used]
             slots[used[is_lost]] = numbers[is_lost]
         self._used_slots = int(np.count_nonzero(slots))
-        self.count, self._synced = count, 0
-        self.end_ms, self.end_at = end_ms, self.place(count - 1)
+        self.count = count
+        self._synced = 0
+        self.end_ms = end_ms
+        self.end_at = self.place(count - 1)
         self._save_header()
 
     def place(self, number: int) -> int:

@@ -35,7 +35,8 @@ from roquet.storage.files.sync_failure import SyncHealth
 from roquet.storage.log.write_buffer import WriteBuffer
 
 RESERVED_AT_ONCE: Final = 1024 * 1024
-"""Bytes reserved on the drive at a time, so that few appends need a system call."""
+"""Bytes reserved on the drive by one system call: the larger, the fewer appends need one
+(decision 0010)."""
 _NEAR: Final = 256 * 1024
 """One read of so many bytes is as fast as a few dozen reads of small pieces."""
 BLOCK_SIZE: Final = 1024 * 1024
@@ -160,7 +161,8 @@ class CommitLog:
     def write(self, records: bytes | memoryview) -> None:
         """Append records for which `make_room` has made room.
 
-        It is cheaper than `place` and `take` for many records at once.
+        One `pwrite` for a run of records took 0.16 us of kernel time per message instead of the
+        0.38 us of page faults (decision 0008). For a single record `place` and `take` are cheaper.
 
         :raises OSError: the drive is full; nothing was written.
         """
@@ -194,7 +196,8 @@ class CommitLog:
                 file.require_whole()
             self._file = file or self._segments.grow(self.end)
             self._buffer = self._file.buffer if self._pool is None else self._pool.memory
-            self._file_start, self._room_end = start, self.end
+            self._file_start = start
+            self._room_end = self.end
 
     def _close_file(self) -> None:
         """Fill the rest of the file in use with a blank, and enter the next file."""
@@ -353,7 +356,8 @@ class CommitLog:
         It is set by callers that fetch many times before anything else runs. A check took 0.4 us of
         the 8 us of a fetch of 32 messages.
         """
-        self._keeps_looks, self._looked = is_kept, None
+        self._keeps_looks = is_kept
+        self._looked = None
 
     def require_whole(self) -> None:
         """Check, before new records are written, that the file in use was not truncated.

@@ -96,19 +96,19 @@ class HoleScanner:
         """The end of the hole that begins at `at`; None if nothing valid after it is known yet."""
         self.is_done = True
         size, magic = self._head(at)
-        behind = PhysicalOffset(at + size)
+        next_at = PhysicalOffset(at + size)
         if (
             magic in _RECORD_MAGICS
             and size >= SIZE_MIN
-            and behind + BLANK_SIZE <= self._log.next_file(at)
+            and next_at + BLANK_SIZE <= self._log.next_file(at)
         ):
-            if behind + BLANK_SIZE <= self._log.readable_to:
+            if next_at + BLANK_SIZE <= self._log.readable_to:
                 # not verified: if the next record's body is damaged, it is a hole of its own
-                found = self._judge(behind, verify=False)
+                found = self._judge(next_at, verify=False)
             else:
                 found = self._unfinished
             if found is not _Found.NOTHING:
-                return behind if found is _Found.VALID else None
+                return next_at if found is _Found.VALID else None
         return self._search(at)
 
     @property
@@ -117,6 +117,7 @@ class HoleScanner:
         return _Found.NOTHING if self.is_whole else _Found.UNFINISHED
 
     def _head(self, at: int) -> tuple[int, int]:
+        """Size and magic number at `at`."""
         data = self._log.read(PhysicalOffset(at), BLANK_SIZE)
         return size_and_magic(data, 0) if len(data) == BLANK_SIZE else (0, 0)
 
@@ -124,7 +125,8 @@ class HoleScanner:
         """Try each offset after `hole` at which a magic number indicates a record or a blank."""
         if self._hole != hole:
             self._hole, self._searched_to = hole, hole + 1
-        left, end = self._at_once, self._log.readable_to
+        left = self._at_once
+        end = self._log.readable_to
         at = self._log.next_data(PhysicalOffset(self._searched_to))
         while at < end:
             if left <= 0:
@@ -139,9 +141,8 @@ class HoleScanner:
                 )
                 if found is not _Found.NOTHING:
                     return PhysicalOffset(at + place) if found is _Found.VALID else None
-            if at + len(data) < self._log.next_file(
-                at
-            ):  # a magic number may lie across the piece's end
+            # a magic number may lie across the piece's end, but not across the file's
+            if at + len(data) < self._log.next_file(at):
                 if len(data) <= BLANK_SIZE:
                     return None
                 self._searched_to = at + len(data) - BLANK_SIZE
@@ -152,6 +153,7 @@ class HoleScanner:
         return None
 
     def _judge(self, at: PhysicalOffset, *, verify: bool) -> _Found:
+        """What begins at `at`; with `verify` a record's body must match its checksum."""
         size, magic = self._head(at)
         room = self._log.next_file(at) - at
         if magic == BLANK_MAGIC and size == room:
@@ -161,9 +163,8 @@ class HoleScanner:
         head = self._log.read(at, _PHYSICAL_END)
         if len(head) < _PHYSICAL_END:
             return self._unfinished
-        if (
-            int.from_bytes(head[_PHYSICAL_AT:], "big") != at
-        ):  # before all of it is read: bodies may be full of such heads
+        # checked before the whole record is read: a body may be full of bytes that look like heads
+        if int.from_bytes(head[_PHYSICAL_AT:], "big") != at:
             return _Found.NOTHING
         data = self._log.read(at, size)
         if len(data) < size:

@@ -70,6 +70,7 @@ def _data(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, 
 
 
 def _whole_records(log: CommitLog, at: PhysicalOffset) -> int:
+    """How many whole records the log has from `at` on."""
     records = 0
     try:
         for piece in pieces(log, at, HoleScanner(log, at_once=SIZE_MAX), verify=True):

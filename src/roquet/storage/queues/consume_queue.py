@@ -239,7 +239,8 @@ class ConsumeQueue:
 
     def _reserve(self, end_offset: int) -> None:
         """Reserve room on the drive for at least the entries before queue offset `end_offset`."""
-        segments, end = self._segments, end_offset * ENTRY_SIZE
+        segments = self._segments
+        end = end_offset * ENTRY_SIZE
         while end > segments.capacity_end:
             segments.grow()
         reserved = max(self._reserved_to, self.max_offset) * ENTRY_SIZE
@@ -511,6 +512,7 @@ class ConsumeQueue:
     def correct_min_offset(self, log_start: int) -> None:
         """Set `min_offset` to the first entry whose record is at or after `log_start`."""
         self.min_offset = self.first_at(log_start)
+        assert self.min_offset <= self.max_offset, f"{self.name} begins after its end"
 
     def trim(self, log_start: int) -> list[Deletion]:
         """Forget the files whose entries all point before `log_start`; returns their deletions.
