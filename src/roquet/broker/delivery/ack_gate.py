@@ -37,7 +37,7 @@ class Replicas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AckConfig:
-    """What SEND_OK promises, and how long answers wait for it.
+    """The promises of SEND_OK, and how long answers wait for them.
 
     :param flush: SEND_OK means that the message is on disk (SYNC_FLUSH).
     :param replicate: SEND_OK means that a slave has the message (SYNC_MASTER).

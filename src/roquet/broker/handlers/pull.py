@@ -78,6 +78,7 @@ _ANSWER_FIELDS: Final = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset",
 class PullConfig:
     """The settings that pulls depend on.
 
+    :param is_readable: whether `brokerPermission` allows pulls.
     :param short_polling_ms: how long pulls are held when `long_polling` is off.
     :param offset_check_in_slave: whether a slave may correct a client's offset.
     :param filter_by_properties: whether SQL92 filters are allowed (`enablePropertyFilter`).
@@ -131,13 +132,19 @@ class PullHandler:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, request: Command, connection: Connection) -> Answer:
-        began_ms, header = self._traffic.clock_ms(), PullHeader.read(request.fields)
+        """Answer a pull, or hold it if its queue has nothing new and the client allows it.
+
+        :returns: the answer; None if the pull is held.
+        """
+        began_ms = self._traffic.clock_ms()
+        header = PullHeader.read(request.fields)
         terms = self._terms(header, header.queue_id)
         group, wanted = terms.group, terms.wanted
         fetched = self._look(
             header, wanted, header.queue_id, header.queue_offset, header.commit_offset
         )
-        code, dispatch = self._code(fetched, header), self._store.dispatch
+        code = self._code(fetched, header)
+        dispatch = self._store.dispatch
         if (
             code == ResponseCode.PULL_OFFSET_MOVED
             and dispatch.is_held_up
@@ -188,7 +195,8 @@ class PullHandler:
         self, header: PullHeader, queue_id: int, queue_offset: int, wanted: Filter
     ) -> Fetched:
         if header.max_msg_nums < 0:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"maxMsgNums is {header.max_msg_nums}")
+            remark = f"maxMsgNums is {header.max_msg_nums}: it must not be negative"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         count = max(1, min(header.max_msg_nums, COUNT_MAX))
         return self._store.fetch(header.topic, queue_id, queue_offset, count, wanted)
 

@@ -56,6 +56,11 @@ class SendHandler:
         return dict.fromkeys(_CODES, self.send)
 
     def send(self, request: Command, connection: Connection) -> Answer:
+        """Store what the request sends: a message, a half message, a delayed message or a batch.
+
+        :returns: the answer; None if the request is one-way, if the ack gate holds the answer, or
+            if a batch is stored in slices.
+        """
         header, topic, queue_id = self.checked(request)
         pairs = m.split_properties(header.properties)
         if header.topic.startswith(m.RETRY_PREFIX):

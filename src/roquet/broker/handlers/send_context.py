@@ -1,4 +1,4 @@
-"""What all handlers share that store messages for clients: sends, batches, replies, send backs.
+"""The context of all handlers that store messages: sends, batches, replies and send backs.
 
 See docs/protocol/producing.md#a-send-step-by-step.
 """

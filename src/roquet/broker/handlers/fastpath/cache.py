@@ -11,16 +11,16 @@ from roquet.protocol.templates.request import OPAQUE, VARYING, HeaderTemplate, l
 from roquet.transport.connection import SlowPath
 
 _ALWAYS_LEARNT: Final = 64
-"""This many unmatched frames of a connection are all learnt."""
+"""For this many unmatched frames of a connection, each template is cached."""
 _LEARN_EVERY: Final = 100
-"""Of later unmatched frames, only each 100th is learnt: learning costs more than parsing, and would
+"""Of later unmatched frames, only each 100th is cached: caching costs more than parsing, and would
 be wasted on a connection whose requests are all different."""
 _FORMS_MAX: Final = 256
 """Template keys per connection; at this many, all templates are dropped."""
 _FORMS_PER_KEY_MAX: Final = 16
 """Templates per key, that is, of one header length: a frame is compared with each of them."""
 _HEADER_SIZE_MAX: Final = 8 * 1024
-"""Bytes of the largest header that is learnt: a header may have 16 MiB of unknown fields."""
+"""Bytes of the largest header that is cached: a header may have 16 MiB of unknown fields."""
 _SIZE_MAX: Final = 1024 * 1024
 """Bytes of all headers that are cached for one connection."""
 

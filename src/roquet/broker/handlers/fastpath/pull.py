@@ -23,7 +23,9 @@ from roquet.transport.connection import Connection, SlowPath
 
 @dataclass(frozen=True, slots=True)
 class PullTerms:
-    """What all pulls of one group, topic and subscription share: valid until other requests run.
+    """The checked parameters that all pulls of one group, topic and subscription share.
+
+    They are valid until a request takes the slow path, which may change groups and topics.
 
     :param read_queues: of the topic.
     """

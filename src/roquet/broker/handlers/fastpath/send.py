@@ -112,7 +112,7 @@ class FastSend:
     ) -> list[bytes]:
         """The answer to one frame by the slow path, if there is one at once.
 
-        :param learns: False if the frame matched a template: it must not be learnt again.
+        :param learns: False if the frame matched a template: it must not be cached again.
         """
         answer = self._templates.by_slow_path(frame, slow_path) if learns else slow_path(frame)
         return [answer] if answer is not None else []
