@@ -129,7 +129,13 @@ def test_a_pull_that_fails_is_said_once_and_tried_each_second(
     with caplog.at_level(logging.WARNING):
         assert cluster.run(consume) == [b"0"]
     assert (
-        len([line for line in caplog.messages if line.startswith("pulling T@broker-a:0 fails")])
+        len(
+            [
+                line
+                for line in caplog.messages
+                if line.startswith("pull failed, will be retried: queue=T@broker-a:0")
+            ]
+        )
         == 1
     )
 

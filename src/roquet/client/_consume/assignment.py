@@ -1,4 +1,4 @@
-"""The queues that this consumer has, and the pulls that follow from that."""
+"""The queues assigned to this consumer, with one fetcher each."""
 
 from __future__ import annotations
 
@@ -21,56 +21,62 @@ from roquet.protocol.records.message import MessageQueue
 log = logging.getLogger(__name__)
 
 BUSY_S_MAX: Final = 20.0
-"""How long a queue that is another member's next waits for the message that is being dealt with."""
+"""How long a queue that was taken away keeps its lock for the message that is being consumed."""
 BUSY_LOOK_S: Final = 0.1
 
 
 @dataclass(frozen=True)
 class Running:
-    pull: QueueFetcher
+    """The fetcher of one assigned queue, and the task that runs it."""
+
+    fetcher: QueueFetcher
     task: asyncio.Task[None]
 
 
 class Assignment:
-    """Keeps: exactly one running pull for each queue assigned; a queue's progress is stored when it is taken away;
-    `_giving_back` has the queues with locks that were taken away while somebody here may still work on them.
+    """The queues assigned to this consumer. It starts and stops their fetchers.
 
-    :param start: where the group begins or goes on with a queue.
-    :param locks: where queues are consumed in order, one is only ours with its lock.
-    :param is_busy: whether a message of a queue is being dealt with: nobody else may have the queue before it is.
+    Invariant: each assigned queue has exactly one running fetcher. When a queue is taken away, its
+    offset is stored. `_giving_back` has the queues that were taken away and whose locks are kept
+    because the application may still work on a message of them.
+
+    :param start: gives the offset from which a queue is consumed.
+    :param locks: the queue locks of an ordered consumer, which consumes a queue only with its lock.
+    :param is_busy: whether the application works on a message of a queue. No other member may get
+        the queue while it does.
     """
 
     def __init__(
         self,
-        order: FetchSettings,
-        progress: OffsetStore,
+        settings: FetchSettings,
+        offsets: OffsetStore,
         start: Callable[[MessageQueue], Awaitable[int]],
         locks: OrderLocks | None = None,
         is_busy: Callable[[ProcessQueue], bool] = lambda _: False,
     ) -> None:
-        self._order = order
-        self._progress = progress
+        self._settings = settings
+        self._offsets = offsets
         self._start = start
         self._locks = locks
         self._is_busy = is_busy
         self.waits_for_locks = False
-        """Whether a queue that is wanted was another member's when it was asked for last."""
+        """Whether the lock of an assigned queue could not be got at the last try."""
         self._tasks = Tasks()
         self._running: dict[MessageQueue, Running] = {}
         self._giving_back: set[MessageQueue] = set()
 
     def queues(self, topic: str | None = None) -> frozenset[MessageQueue]:
-        """Those of one topic, or all."""
+        """The assigned queues of one topic, or of all topics."""
         return frozenset(queue for queue in self._running if topic in (None, queue.topic))
 
     def states(self) -> dict[MessageQueue, QueueState]:
-        """How this consumer stands with its queues; ahead of what the brokers know."""
-        return {queue: running.pull.state() for queue, running in self._running.items()}
+        """The state of each assigned queue; its offsets are newer than those at the brokers."""
+        return {queue: running.fetcher.state() for queue, running in self._running.items()}
 
     async def become(self, wanted: frozenset[MessageQueue], subscription: Subscription) -> None:
-        """Take and give queues of a topic until exactly `wanted` are left.
+        """Add and drop queues of a topic so that `wanted` are assigned.
 
-        A queue whose start cannot be found out now is left for the next time.
+        A queue whose start offset cannot be found now is left out until the next rebalance.
         """
         current = self.queues(subscription.topic)
         await self.drop(sorted(current - wanted))
@@ -80,7 +86,7 @@ class Assignment:
         await asyncio.gather(*(self._add(queue, subscription) for queue in added))
 
     async def _locked(self, queues: list[MessageQueue], locks: OrderLocks) -> list[MessageQueue]:
-        """Those that may be consumed now: neither another member nor a task of this one still works on them."""
+        """Lock `queues`; return those that no member, including this one, still works on."""
         locked = await locks.acquire(queue for queue in queues if queue not in self._giving_back)
         self.waits_for_locks |= len(locked) < len(queues)
         return locked
@@ -89,73 +95,88 @@ class Assignment:
         try:
             start = await self._start(queue)
         except RoquetError as error:
-            log.warning("%s is not consumed yet, its start is not known: %s", queue, error)
+            log.warning(
+                "queue not consumed yet, its start offset is not known: queue=%s error=%s",
+                queue,
+                error,
+            )
             if self._locks is not None:
                 await self._locks.release([queue])
             return
         if self._locks is not None and not self._locks.has(queue):
-            self.waits_for_locks = True  # somebody else may have it by now
+            self.waits_for_locks = True  # the lock expired: another member may have it by now
             return
-        log.info("consuming %s from %s", queue, start)
-        pull = QueueFetcher(self._order, queue, start, subscription)
-        self._running[queue] = Running(pull, self._tasks.start(pull.run(), f"pull {queue}"))
+        assert queue not in self._running, f"{queue} has a fetcher already"
+        log.info("queue assigned: queue=%s offset=%d", queue, start)
+        fetcher = QueueFetcher(self._settings, queue, start, subscription)
+        self._running[queue] = Running(fetcher, self._tasks.start(fetcher.run(), f"pull {queue}"))
 
     async def drop(self, queues: Iterable[MessageQueue], *, stores: bool = True) -> None:
-        """Stop the pulls of these queues and store how far they came; not where somebody wants them elsewhere."""
+        """Stop the fetchers of these queues and store their offsets.
+
+        :param stores: False while an administrator resets the offsets.
+        """
         dropped = {queue: self._running.pop(queue) for queue in queues if queue in self._running}
         for running in dropped.values():
-            running.pull.taken.dropped = True
+            running.fetcher.process_queue.dropped = True
         if self._locks is not None:
             self._giving_back.update(dropped)
         await cancel(*(running.task for running in dropped.values()))
         if stores:
             await self._store_all(dropped)
         for queue in dropped:
-            self._progress.forget(queue)
+            self._offsets.forget(queue)
         if self._locks is not None:
             for queue, running in dropped.items():
-                work = self._give_back(self._locks, queue, running.pull, stores=stores)
+                work = self._give_back(self._locks, queue, running.fetcher, stores=stores)
                 self._tasks.start(work, f"unlock {queue}")
 
     async def _give_back(
-        self, locks: OrderLocks, queue: MessageQueue, pull: QueueFetcher, *, stores: bool
+        self, locks: OrderLocks, queue: MessageQueue, fetcher: QueueFetcher, *, stores: bool
     ) -> None:
-        """Once its message is dealt with, which then counts, too; the lock goes back after a while in any case."""
+        """Wait until the application has settled its message, store the offset, and unlock the queue.
+
+        The lock is released after `BUSY_S_MAX` in any case.
+        """
         try:
             async with asyncio.timeout(BUSY_S_MAX):
-                await self._idle(pull.taken)
+                await self._idle(fetcher.process_queue)
             if stores and locks.has(queue):
-                await self._store(queue, pull)
-                self._progress.forget(queue)
+                await self._store(queue, fetcher)
+                self._offsets.forget(queue)
         except TimeoutError:
             log.warning(
-                "%s goes to another member, a message of it has been under way for too long", queue
+                "queue released before its message was settled, another member gets the message, "
+                "too: queue=%s waited_s=%d",
+                queue,
+                BUSY_S_MAX,
             )
         await locks.release([queue])
-        await self._idle(pull.taken)
+        await self._idle(fetcher.process_queue)
         self._giving_back.discard(queue)
 
-    async def _idle(self, taken: ProcessQueue) -> None:
-        while self._is_busy(taken):
+    async def _idle(self, process_queue: ProcessQueue) -> None:
+        while self._is_busy(process_queue):
             await asyncio.sleep(BUSY_LOOK_S)
 
     async def store_offsets(self) -> None:
-        """Store how far every queue came; what cannot be stored is logged and goes with the next time."""
+        """Store the offsets of all queues; failures are logged and retried at the next call."""
         await self._store_all(self._running)
 
     async def _store_all(self, queues: Mapping[MessageQueue, Running]) -> None:
         await asyncio.gather(
-            *(self._store(queue, running.pull) for queue, running in list(queues.items()))
+            *(self._store(queue, running.fetcher) for queue, running in list(queues.items()))
         )
-        await attempt(self._progress.save, "saving progress")
+        await attempt(self._offsets.save, "saving offsets")
 
-    async def _store(self, queue: MessageQueue, pull: QueueFetcher) -> None:
+    async def _store(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
         await attempt(
-            lambda: self._progress.store(queue, lambda: pull.taken.progress),
-            f"storing the progress of {queue}",
+            lambda: self._offsets.store(queue, lambda: fetcher.process_queue.progress),
+            f"storing the offset of {queue}",
         )
 
     async def close(self) -> None:
+        """Drop all queues and release their locks."""
         try:
             await self.drop(sorted(self.queues()))
         finally:

@@ -1,4 +1,4 @@
-"""Pulls one queue, for as long as it is ours.
+"""The fetcher: pulls one queue while it is assigned.
 
 See docs/protocol/consuming.md#pulling.
 """
@@ -39,10 +39,11 @@ TIMEOUT_MS: Final = 30_000
 
 @dataclass(frozen=True)
 class FetchSettings:
-    """What all pulls of one consumer have in common.
+    """The settings that all fetchers of a consumer share.
 
-    `deliver` takes each message, `set_back` stores where a queue goes on whose offset was not legal, `commits`: pulls
-    bring the progress to the broker.
+    `count` is the maximum number of messages per pull. `deliver` is called with each message.
+    `set_back` stores the new offset of a queue whose offset was illegal. `commits` says whether
+    pulls carry the offset to commit.
     """
 
     session: Session
@@ -55,23 +56,27 @@ class FetchSettings:
 
 
 class QueueFetcher:
-    """Keeps: `taken` holds the messages delivered from here and not yet done; at most one pull is under way."""
+    """Pulls one queue and delivers its messages to the prefetch buffer.
+
+    Invariant: `process_queue` has the messages that were delivered and are not settled. At most one
+    pull is under way.
+    """
 
     def __init__(
-        self, order: FetchSettings, queue: MessageQueue, start: int, wanted: Subscription
+        self, settings: FetchSettings, queue: MessageQueue, start: int, wanted: Subscription
     ) -> None:
-        self._order = order
+        self._settings = settings
         self._queue = queue
         self._wanted = wanted
         self._position = PullPosition(start)
         self._fails = False
-        self._is_told_of_repeats = False
+        self._has_logged_repeats = False
         self._done = asyncio.Event()
-        self._pulled_ms = self._done_ms = order.session.runtime.now_ms()
-        self.taken = ProcessQueue(start, self._on_done)
+        self._pulled_ms = self._done_ms = settings.session.runtime.now_ms()
+        self.process_queue = ProcessQueue(start, self._on_done)
 
     async def run(self) -> None:
-        """Pull for ever; what fails is logged and tried again."""
+        """Pull forever; failures are logged and retried."""
         while True:
             await self._room()
             try:
@@ -79,27 +84,35 @@ class QueueFetcher:
             except RoquetError as error:
                 delay_ms = self._failed(error)
             except Exception as error:
-                log.exception("pulling %s failed", self._queue)
+                log.exception("pull failed unexpectedly, will be retried: queue=%s", self._queue)
                 delay_ms = delay_after_failure_ms(error)
             if delay_ms:
                 await asyncio.sleep(delay_ms / 1000)
 
     def state(self) -> QueueState:
-        taken = self.taken
-        last = taken.progress + taken.span
+        process_queue = self.process_queue
+        last = process_queue.progress + process_queue.span
         return QueueState(
-            taken.progress, last, taken.count, taken.size, self._pulled_ms, self._done_ms
+            process_queue.progress,
+            last,
+            process_queue.count,
+            process_queue.size,
+            self._pulled_ms,
+            self._done_ms,
         )
 
     def _on_done(self) -> None:
-        self._done_ms = self._order.session.runtime.now_ms()
+        self._done_ms = self._settings.session.runtime.now_ms()
         self._done.set()
 
     def _failed(self, error: RoquetError) -> float:
-        """Said once until it works again, not each second."""
+        """Log a failed pull and return the ms to wait.
+
+        Only the first of several failures is a warning, as there is one per second.
+        """
         log.log(
             logging.DEBUG if self._fails else logging.WARNING,
-            "pulling %s fails: %s",
+            "pull failed, will be retried: queue=%s error=%s",
             self._queue,
             error,
         )
@@ -107,38 +120,38 @@ class QueueFetcher:
         return delay_after_failure_ms(error)
 
     async def _room(self) -> None:
-        while not has_room(self.taken, self._order.limits):
+        while not has_room(self.process_queue, self._settings.limits):
             self._done.clear()
             await self._done.wait()
 
     async def _pull(self) -> float:
-        """One pull; gives the ms to wait before the next."""
+        """Pull once and deliver the messages; return the ms to wait before the next pull."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        at, response = await self._order.session.call_broker(
+        at, response = await self._settings.session.call_broker(
             self._queue,
             self._request,
             TIMEOUT_MS,
             lambda route, broker_name: read_addresses(route, broker_name, self._position.broker_id),
         )
-        self._pulled_ms = self._order.session.runtime.now_ms()
+        self._pulled_ms = self._settings.session.runtime.now_ms()
         result = pull_result(response, at.address, self._wanted)
         if self._fails:
             self._fails = False
-            log.info("pulling %s works again, from %s", self._queue, at.address)
+            log.info("pull works again: queue=%s broker=%s", self._queue, at.address)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             return await self._start_over(result)
         self._take(result, at.address)
         return self._position.answered(result, (loop.time() - began) * 1000)
 
     def _request(self, at: BrokerAddress) -> Command:
-        progress = self.taken.progress if self._order.commits else 0
+        progress = self.process_queue.progress if self._settings.commits else 0
         flags = sys_flag(at, progress)
         return pull_request(
-            self._order.group,
+            self._settings.group,
             self._queue,
             self._position.offset,
-            self._order.count,
+            self._settings.count,
             flags,
             self._wanted,
             HOLD_MS,
@@ -149,19 +162,23 @@ class QueueFetcher:
         records = [
             record
             for record in self._once_each(result, address)
-            if not self.taken.has(record.queue_offset)
+            if not self.process_queue.has(record.queue_offset)
         ]
-        self.taken.take(
+        self.process_queue.take(
             ((record.queue_offset, len(record.body)) for record in records), result.next_offset
         )
         for record in records:
-            self._order.deliver(
-                Delivery(record, self._queue.broker_name, self.taken, record.reconsume_times)
+            self._settings.deliver(
+                Delivery(
+                    record, self._queue.broker_name, self.process_queue, record.reconsume_times
+                )
             )
 
     def _once_each(self, result: PullResult, address: str) -> list[Record]:
-        """The messages without those that the same answer had before. Two messages with one queue offset are both
-        kept: a broker that has given an offset away twice has both.
+        """The messages of an answer without repetitions.
+
+        Two different messages with one queue offset are both kept: a broker may have assigned an
+        offset twice.
         """
         records = result.records
         if len({record.queue_offset for record in records}) == len(records):
@@ -169,31 +186,35 @@ class QueueFetcher:
         kept = list(
             {(record.queue_offset, record.physical_offset): record for record in records}.values()
         )
-        if len(kept) < len(records) and not self._is_told_of_repeats:
+        if len(kept) < len(records) and not self._has_logged_repeats:
             log.warning(
-                "messages came twice in one answer, each is handed over once: queue=%s broker=%s messages=%d "
-                "first_offset=%d", self._queue, address, len(records) - len(kept), records[0].queue_offset,
-            )  # fmt: skip
-            self._is_told_of_repeats = True
+                "messages came twice in one answer, each is delivered once: "
+                "queue=%s broker=%s messages=%d first_offset=%d",
+                self._queue,
+                address,
+                len(records) - len(kept),
+                records[0].queue_offset,
+            )
+            self._has_logged_repeats = True
         return kept
 
     async def _start_over(self, result: PullResult) -> float:
-        """The offset lies outside the queue: let go of everything, wait, go on where the broker says.
+        """Handle an offset outside the queue: discard all messages, wait, continue at `next_offset`.
 
         See docs/pitfalls.md#trap-57.
         """
         log.warning(
-            "offset %s lies outside %s, which has %s to %s: going on at %s",
-            self._position.offset,
+            "offset outside the queue, pulling continues at next_offset: "
+            "queue=%s offset=%d min_offset=%d max_offset=%d next_offset=%d",
             self._queue,
+            self._position.offset,
             result.min_offset,
             result.max_offset,
             result.next_offset,
         )
-        self.taken.dropped = True
-        self.taken = ProcessQueue(
-            result.next_offset, self._on_done
-        )  # at once: nothing beyond it is stored any more
+        self.process_queue.dropped = True
+        # Replaced before the pause, so that no offset after next_offset is committed meanwhile.
+        self.process_queue = ProcessQueue(result.next_offset, self._on_done)
         await asyncio.sleep(self._position.answered(result, 0) / 1000)
-        await self._order.set_back(self._queue, result.next_offset)
+        await self._settings.set_back(self._queue, result.next_offset)
         return 0

@@ -1,4 +1,4 @@
-"""How far a member that broadcasts is with its queues, in a file as Apache's client keeps it.
+"""The offsets of a broadcasting member, in a local file in the form of Apache's client.
 
 See docs/protocol/consuming.md#broadcasting.
 """
@@ -27,18 +27,24 @@ FILE: Final = "offsets.json"
 
 
 class LocalOffsets:
-    """Keeps: the file has what the last `save` found, or the one before if the machine died in between; what it had
-    before is in `.bak` beside it. What is stored only grows, unless a queue is set back on purpose. There is one write
-    at a time.
+    """The offset store of a broadcasting member.
 
-    :param folder: of all clients; the file is `client id/group/offsets.json` in it.
+    The offsets are in memory; `save` writes them to `client id/group/offsets.json` in `folder`, and
+    keeps the former file as `.bak`.
+
+    Invariant: the file has the offsets of the last `save`, or of the one before if the machine
+    crashed during the last. Offsets only grow, unless `set_back` is called. There is at most one
+    write at a time.
+
+    :param folder: the folder of all clients.
     :raises ConfigError: the client id cannot be the name of a folder.
     """
 
     def __init__(self, folder: Path, client_id: str, group: str, runtime: Runtime) -> None:
         if "/" in client_id or client_id in ("", ".", ".."):
             raise ConfigError(
-                f"client_id {client_id!r}: it names a folder, so neither slashes nor nothing but dots"
+                f"client_id {client_id!r} cannot be the name of a folder: "
+                "use a text without slashes, other than . and .."
             )
         self._folder = folder / client_id / group
         self._runtime = runtime
@@ -47,7 +53,10 @@ class LocalOffsets:
         self._writing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """:raises StoreError: neither file nor backup can be read, or the backup cannot be put in the file's place."""
+        """Read the file, or its backup if the file cannot be read.
+
+        :raises StoreError: neither can be read, or the backup cannot replace the file.
+        """
         try:
             self._offsets = await self._runtime.blocking(partial(_read, self._folder))
         except OSError as error:
@@ -65,18 +74,18 @@ class LocalOffsets:
             self._is_saved = False
 
     async def set_back(self, queue: MessageQueue, offset: int) -> None:
-        """It is known from now on; a file that cannot be written now is written with the next `save`."""
+        """Set an offset and try to save it. If that fails, the next `save` writes it."""
         self._offsets[queue] = offset
         self._is_saved = False
-        await attempt(self.save, "saving progress")
+        await attempt(self.save, "saving offsets")
 
     def forget(self, queue: MessageQueue) -> None:
-        """It stays known: the queue is nobody else's."""
+        """Do nothing: no other member changes the offsets in this file."""
 
     async def save(self) -> None:
-        """Done once all is in the file. A write that began goes on to its end although whoever wanted it is cancelled.
+        """Write all offsets to the file. A write that has begun is finished even on cancellation.
 
-        :raises StoreError: the file cannot be written; the next time it is tried again.
+        :raises StoreError: the file cannot be written; the next `save` tries again.
         """
         while self._writing is not None or not self._is_saved:
             if self._writing is None:
@@ -90,7 +99,9 @@ class LocalOffsets:
             await self._runtime.blocking(partial(replace_with_backup, self._folder / FILE, data))
         except OSError as error:
             self._is_saved = False
-            raise StoreError(f"{self._folder / FILE} cannot be written: {error}") from error
+            raise StoreError(
+                f"{self._folder / FILE} cannot be written, the next save tries again: {error}"
+            ) from error
         finally:
             self._writing = None
 
@@ -98,12 +109,14 @@ class LocalOffsets:
 def local_offsets(
     folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime
 ) -> LocalOffsets:
-    """:param folder: None: where Apache's client keeps these files, too.
-    :raises ConfigError: as above, or there is no client id.
+    """The offset store of a broadcasting member.
+
+    :param folder: the folder of all clients; None means that of Apache's client.
+    :raises ConfigError: there is no client id, or it cannot be the name of a folder.
     """
     if client_id is None:
         raise ConfigError(
-            "broadcast=True needs client_id: the same after a restart, another for each process"
+            "broadcast=True needs client_id: one per process, the same after each restart"
         )
     return LocalOffsets(
         Path(folder or Path.home() / ".rocketmq_offsets"), client_id, group, runtime
@@ -125,10 +138,10 @@ def _from_json(json: Mapping[str, Any]) -> dict[MessageQueue, int]:
 
 
 def _read(folder: Path) -> dict[MessageQueue, int]:
-    """From the backup where the file itself cannot be read; that then takes the place of the file."""
+    """Read the offsets; if the file cannot be read, restore it from the backup."""
     offsets, problems = read_with_backup(folder / FILE, lambda data: parse(data, _from_json))
     for path, error in problems:
-        log.warning("%s cannot be read: %s", path, error)
+        log.warning("offset file cannot be read: path=%s error=%s", path, error)
     if offsets is None and problems:
         path, error = problems[-1]
         raise StoreError(f"{path} cannot be read: {error}; repair it, or delete it to start anew")

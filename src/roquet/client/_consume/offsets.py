@@ -1,4 +1,4 @@
-"""How far a group, or a member of it, is with its queues, and how the brokers keep that.
+"""Consumer offsets: the interface of the stores, and the store at the brokers.
 
 See docs/protocol/consuming.md#committing.
 """
@@ -16,32 +16,40 @@ TIMEOUT_MS: Final = 3000
 
 
 class OffsetStore(Protocol):
-    """Where it is kept: by the brokers for a group, in a file (`local_offsets`) for each member that broadcasts."""
+    """A store of consumer offsets.
+
+    The brokers store the offsets of a group, a local file those of a broadcasting member
+    (`local_offsets`).
+    """
 
     async def open(self) -> None:
-        """Before all else."""
+        """Prepare the store; called once, before all other methods."""
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """What was stored; None: nothing."""
+        """The stored offset, or None."""
 
     async def store(self, queue: MessageQueue, progress: Callable[[], int]) -> None:
-        """Store what `progress` says, if it is more than what is stored."""
+        """Store the offset that `progress` returns, if it is higher than the stored one."""
 
     async def set_back(self, queue: MessageQueue, offset: int) -> None:
-        """Store `offset`, larger or smaller than what is stored."""
+        """Store `offset`, even if it is lower than the stored one."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not consumed here any more."""
+        """Drop what is cached about a queue that is no longer assigned."""
 
     async def save(self) -> None:
-        """What was stored shall last from now on."""
+        """Make the stored offsets durable."""
 
 
 class BrokerOffsets:
-    """Keeps: what a broker stores only grows, unless a queue is set back on purpose.
+    """The offsets of a group, stored by the brokers.
 
-    Offsets go to the master, and to a slave while there is no master; what only a slave has heard is told to the
-    master as soon as there is one again (a slave's own copy is overwritten with the master's).
+    Offsets are committed to the master, or to a slave while the master is down. An offset that only
+    a slave has is committed to the master as soon as it is back, because the slave overwrites its
+    offsets with the master's.
+
+    Invariant: the offset of a queue only grows while the queue is assigned, unless `set_back` is
+    called.
     """
 
     def __init__(self, session: Session, group: str) -> None:
@@ -51,21 +59,22 @@ class BrokerOffsets:
         self._only_on_slave: set[MessageQueue] = set()
 
     async def open(self) -> None:
-        """Brokers are asked when a queue begins."""
+        """Do nothing: offsets are loaded when a queue is assigned."""
 
     async def save(self) -> None:
-        """What a broker took is stored."""
+        """Do nothing: brokers make the offsets durable."""
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """What a broker has stored; None: nothing."""
+        """The offset that a broker has stored, or None."""
         return await queue_calls.committed(self._session, self._group, queue, TIMEOUT_MS)
 
     async def store(self, queue: MessageQueue, progress: Callable[[], int]) -> None:
-        """Store what `progress` says unless it, or more, is known to be stored already.
+        """Commit the offset that `progress` returns, if it is higher than the stored one.
 
-        :raises RoquetError: no broker took it; it is to be stored again later.
+        :raises RoquetError: no broker accepted it; the caller tries again later.
         """
-        offset, stored = progress(), self._stored.get(queue, -1)
+        offset = progress()
+        stored = self._stored.get(queue, -1)
         if offset < stored or (offset == stored and queue not in self._only_on_slave):
             return
         at, offset = await queue_calls.commit(
@@ -78,14 +87,14 @@ class BrokerOffsets:
             self._only_on_slave.add(queue)
 
     async def set_back(self, queue: MessageQueue, offset: int) -> None:
-        """Store `offset`, larger or smaller than what is stored.
+        """Commit `offset`, even if it is lower than the stored one.
 
-        :raises RoquetError: no broker took it; a later `store` will do.
+        :raises RoquetError: no broker accepted it; the next `store` commits its offset in any case.
         """
         self.forget(queue)
         await self.store(queue, lambda: offset)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is somebody else's now: what is stored is not known any more."""
+        """Drop the cached offset: the queue's next owner may commit another one."""
         self._stored.pop(queue, None)
         self._only_on_slave.discard(queue)

@@ -1,4 +1,4 @@
-"""Locks at the brokers: a queue that is consumed in order belongs to one member of its group.
+"""Queue locks at the brokers: only one member of a group consumes an ordered queue.
 
 See docs/protocol/consuming.md#locks.
 """
@@ -26,14 +26,18 @@ log = logging.getLogger(__name__)
 TIMEOUT_MS: Final = 1000
 RENEWED_EACH_S: Final = 20.0
 AGAIN_S: Final = 3.0
-"""When locks are asked for again that no broker answered for."""
+"""Pause before locks are renewed again if a broker did not answer."""
 VALID_S: Final = 30.0
-"""How long a lock counts here that could not be renewed; the broker gives it to nobody else for 60 s."""
+"""How long a lock counts here without renewal. The broker keeps it for 60 s, so this member stops
+before another member can get the lock."""
 
 
 class OrderLocks:
-    """Keeps: `_until` has the queues whose locks are ours, and when they end unless they are renewed; one request that
-    locks or unlocks is under way at a time, so that what is given back is not locked anew by a renewal beside it.
+    """The queue locks that this member holds.
+
+    Invariant: `_until` has the locked queues and the time (of the event loop) at which each lock
+    ends unless it is renewed. At most one lock or unlock request is under way; otherwise a renewal
+    could lock a queue again that is being released.
     """
 
     def __init__(self, session: Session, group: str) -> None:
@@ -42,20 +46,21 @@ class OrderLocks:
         self._until: dict[MessageQueue, float] = {}
         self._turn = asyncio.Lock()
         self.due = asyncio.Event()
-        """Set when the locks are to be renewed now: a broker that starts anew remembers none."""
+        """Set to renew the locks now, because a broker that restarted has lost them."""
 
     def has(self, queue: MessageQueue) -> bool:
+        """Whether the queue's lock is valid now."""
         return self._until.get(queue, 0.0) > asyncio.get_running_loop().time()
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Those of these queues that are ours now; others may be another member's still."""
+        """Lock queues; return those that are locked now. Another member may have the others."""
         wanted = list(queues)
         async with self._turn:
             await self._lock_all(wanted)
         return [queue for queue in wanted if self.has(queue)]
 
     async def keep(self) -> None:
-        """Renew what is ours, for ever; soon again where a broker did not answer."""
+        """Renew the locks forever: every 20 s, or after 3 s if a broker did not answer."""
         is_renewed = True
         while True:
             await pause(self.due, RENEWED_EACH_S if is_renewed else AGAIN_S)
@@ -63,18 +68,21 @@ class OrderLocks:
                 is_renewed = await self._lock_all(self._until)
 
     def ended(self) -> list[MessageQueue]:
-        """The queues that were ours and are not any more; each is told once."""
+        """Remove the queues whose locks have ended and return them."""
         ended = [queue for queue in self._until if not self.has(queue)]
         for queue in ended:
             del self._until[queue]
         return ended
 
     async def _lock_all(self, queues: Iterable[MessageQueue]) -> bool:
-        """Whether all brokers answered."""
+        """Lock or renew queues; return whether all brokers answered."""
         return all(await asyncio.gather(*map(self._lock, _by_broker(queues))))
 
     async def _lock(self, queues: list[MessageQueue]) -> bool:
-        """Lock queues of one broker; while it does not answer, everything stays as it is."""
+        """Lock queues of one broker; return whether it answered.
+
+        Without an answer the locks stay as they are.
+        """
         until = asyncio.get_running_loop().time() + VALID_S
         try:
             response = await self._ask(RequestCode.LOCK_BATCH_MQ, queues)
@@ -83,7 +91,11 @@ class OrderLocks:
             )
         except (RoquetError, ValueError) as error:
             log.warning(
-                "%s queues of %s are not locked: %s", len(queues), queues[0].broker_name, error
+                "queues not locked, will be retried: group=%s broker=%s count=%d error=%s",
+                self._group,
+                queues[0].broker_name,
+                len(queues),
+                error,
             )
             return False
         for queue in queues:
@@ -94,20 +106,27 @@ class OrderLocks:
         return True
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
-        """Let others have these at once; a broker that cannot be told lets its locks end by themselves."""
+        """Unlock queues. At a broker that does not answer, their locks expire after 60 s."""
         async with self._turn:
-            ours = [queue for queue in queues if self._until.pop(queue, None) is not None]
-            await asyncio.gather(*map(self._unlock, _by_broker(ours)))
+            locked = [queue for queue in queues if self._until.pop(queue, None) is not None]
+            await asyncio.gather(*map(self._unlock, _by_broker(locked)))
 
     async def release_all(self) -> None:
-        """This member leaves."""
+        """Unlock all queues, because this member leaves."""
         await self.release(list(self._until))
 
     async def _unlock(self, queues: list[MessageQueue]) -> None:
         try:
             await self._ask(RequestCode.UNLOCK_BATCH_MQ, queues)
         except RoquetError as error:
-            log.warning("%s locks of %s end later: %s", len(queues), queues[0].broker_name, error)
+            log.warning(
+                "could not unlock queues, the broker releases them when the locks expire: "
+                "group=%s broker=%s count=%d error=%s",
+                self._group,
+                queues[0].broker_name,
+                len(queues),
+                error,
+            )
 
     async def _ask(self, code: RequestCode, queues: list[MessageQueue]) -> Command:
         body = dump_bytes(

@@ -1,4 +1,4 @@
-"""Messages that were pulled and wait to be asked for."""
+"""The prefetch buffer: messages that were pulled and not yet delivered to the application."""
 
 from __future__ import annotations
 
@@ -13,32 +13,37 @@ from roquet.protocol.records.record import Record
 
 
 class Delivery:
-    """One handing over of one message; a message that failed here and could not be sent back has several.
+    """One delivery of one message to the application.
 
-    Keeps: it is settled at most once.
+    A message that failed and could not be sent back is delivered several times.
+
+    Invariant: a delivery is settled at most once.
     """
 
-    __slots__ = ("_settled", "broker_name", "reconsume_times", "record", "taken")
+    __slots__ = ("_settled", "broker_name", "process_queue", "reconsume_times", "record")
 
     def __init__(
-        self, record: Record, broker_name: str, taken: ProcessQueue, reconsume_times: int
+        self, record: Record, broker_name: str, process_queue: ProcessQueue, reconsume_times: int
     ) -> None:
         self.record = record
         self.broker_name = broker_name
-        self.taken = taken
+        self.process_queue = process_queue
         self.reconsume_times = reconsume_times
         self._settled = False
 
     def message(
         self,
         failed: Callable[[Delivery, int], None],
-        dealt_with: Callable[[Delivery], None] | None = None,
+        settled: Callable[[Delivery], None] | None = None,
         uncompressed_max: int = UNCOMPRESSED_MAX,
     ) -> ReceivedMessage:
-        """:param failed: told the delay level of the next try.
-        :param dealt_with: told when there is none.
-        :raises DamagedBody: its body does not have its checksum.
-        :raises MessageError: it cannot be decompressed, or not to so few bytes.
+        """The message as the application gets it.
+
+        :param failed: called with the delay level if the application asks for another delivery.
+        :param settled: called when the message is settled and its queue may continue.
+        :param uncompressed_max: maximum size of the decompressed body in bytes.
+        :raises DamagedBody: the body does not match its checksum.
+        :raises MessageError: the body cannot be decompressed, or is too large.
         """
 
         def settle(delay_level: int | None) -> None:
@@ -46,29 +51,31 @@ class Delivery:
                 self._settled = True
                 if delay_level is None:
                     self.done()
-                elif not self.taken.dropped:
+                elif not self.process_queue.dropped:
                     failed(self, delay_level)
                     return
-                if dealt_with is not None:
-                    dealt_with(self)
+                if settled is not None:
+                    settled(self)
 
         return received(
             self.record, self.broker_name, self.reconsume_times, settle, uncompressed_max
         )
 
     def done(self) -> None:
-        """Its queue may go on; of one that was taken away this counts only if somebody stores its progress later."""
-        self.taken.done(self.record.queue_offset)
+        """Settle the message in its process queue."""
+        self.process_queue.done(self.record.queue_offset)
 
     def again(self) -> Delivery:
-        return Delivery(self.record, self.broker_name, self.taken, self.reconsume_times + 1)
+        """The next delivery of the same message."""
+        return Delivery(self.record, self.broker_name, self.process_queue, self.reconsume_times + 1)
 
 
 class DirectDelivery(Delivery):
-    """One handing over of a message that an administrator wants consumed, whoever has its queue: it comes once, and
-    nothing follows for the queue.
+    """The delivery of a message that an administrator sent to this consumer.
 
-    :param settled: told once whether the message was dealt with.
+    It has no effect on the message's queue or its offset.
+
+    :param settled: called once, with whether the application acknowledged the message.
     """
 
     __slots__ = ("_tell",)
@@ -87,7 +94,10 @@ class DirectDelivery(Delivery):
 
 
 class PrefetchBuffer:
-    """Keeps: nothing of a queue that was taken away is handed over; what came first goes first."""
+    """Messages that wait for the application, in the order in which they were pulled.
+
+    Invariant: no message of a dropped queue is delivered.
+    """
 
     def __init__(self) -> None:
         self._deliveries: deque[Delivery] = deque()
@@ -99,19 +109,19 @@ class PrefetchBuffer:
         self._filled.set()
 
     def take(self) -> Delivery | None:
-        """The next one, if there is one."""
+        """Remove and return the next delivery, or None if the buffer is empty."""
         while self._deliveries:
             delivery = self._deliveries.popleft()
-            if not delivery.taken.dropped:
+            if not delivery.process_queue.dropped:
                 return delivery
             self.passed_over(delivery)
         return None
 
     def passed_over(self, delivery: Delivery) -> None:
-        """Its queue was taken away before it was handed over."""
+        """Called for a delivery that is discarded because its queue was dropped."""
 
     async def next(self) -> Delivery | None:
-        """The next one, as soon as there is one; None when the inbox is closed."""
+        """Wait for the next delivery and return it; None once the buffer is closed."""
         while not self.closed:
             delivery = self.take()
             if delivery is not None:
@@ -121,43 +131,47 @@ class PrefetchBuffer:
         return None
 
     def close(self) -> None:
-        """Nothing more is handed over."""
+        """Discard all messages and end all waits in `next`."""
         self.closed = True
         self._deliveries.clear()
         self._filled.set()
 
 
 class OrderedPrefetchBuffer(PrefetchBuffer):
-    """Keeps: of each queue, one message at most is handed over and not yet dealt with; the others wait behind it."""
+    """A prefetch buffer that delivers the messages of each queue one at a time.
+
+    Invariant: at most one message of a queue is delivered and not settled. The next messages of the
+    queue are in `_waiting`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._behind: dict[ProcessQueue, deque[Delivery]] = {}
+        self._waiting: dict[ProcessQueue, deque[Delivery]] = {}
 
     def put(self, delivery: Delivery) -> None:
         if isinstance(delivery, DirectDelivery):
             super().put(delivery)
-        elif delivery.taken in self._behind:
-            self._behind[delivery.taken].append(delivery)
+        elif delivery.process_queue in self._waiting:
+            self._waiting[delivery.process_queue].append(delivery)
         else:
-            self._behind[delivery.taken] = deque()
+            self._waiting[delivery.process_queue] = deque()
             super().put(delivery)
 
     def put_again(self, delivery: Delivery) -> None:
-        """The first of its queue was not dealt with: it is handed over once more, before those behind it."""
+        """Deliver a failed message again, before the next messages of its queue."""
         super().put(delivery)
 
     def settled(self, delivery: Delivery) -> None:
-        """The next of its queue may be handed over."""
-        behind = self._behind.get(delivery.taken)
-        if behind and not delivery.taken.dropped:
-            super().put(behind.popleft())
+        """Allow the next message of the queue to be delivered."""
+        waiting = self._waiting.get(delivery.process_queue)
+        if waiting and not delivery.process_queue.dropped:
+            super().put(waiting.popleft())
         else:
-            self._behind.pop(delivery.taken, None)
+            self._waiting.pop(delivery.process_queue, None)
 
     def passed_over(self, delivery: Delivery) -> None:
-        self._behind.pop(delivery.taken, None)
+        self._waiting.pop(delivery.process_queue, None)
 
-    def is_busy(self, taken: ProcessQueue) -> bool:
-        """Whether a message of the queue is being dealt with, or waits to be."""
-        return taken in self._behind
+    def is_busy(self, process_queue: ProcessQueue) -> bool:
+        """Whether a message of the queue is delivered and not settled, or waits for delivery."""
+        return process_queue in self._waiting

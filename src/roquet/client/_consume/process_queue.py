@@ -1,4 +1,4 @@
-"""PURE: messages of one queue that were taken and are not yet done; the lowest of them is the progress."""
+"""PURE: the messages of one queue that are being consumed; the lowest decides the offset."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from roquet.common.units import LONG_MIN
 
 
 class ProcessQueue:
-    """Keeps: every message below `progress` is done, none at or above it needs to be lost; it falls only where a broker
-    goes back. Offsets in `_sizes` ascend.
+    """The messages of a queue that were pulled and are not settled yet.
 
-    Offsets are queue offsets, sizes are bytes. `dropped`: the queue was taken away, nothing more of it is handed over.
+    All offsets are queue offsets, all sizes bytes. `dropped` is True once the queue was taken away;
+    none of its messages is delivered after that.
 
-    :param on_done: called whenever a message is done.
+    Invariant: all messages below `progress` are settled. `progress` falls only if a broker returns
+    lower offsets than before. The offsets in `_sizes` ascend.
+
+    :param start: the queue offset of the first pull.
+    :param on_done: called whenever a message is settled.
     """
 
     def __init__(self, start: int, on_done: Callable[[], None] = lambda: None) -> None:
@@ -25,8 +29,10 @@ class ProcessQueue:
         self.size = 0
 
     def take(self, messages: Iterable[tuple[int, int]], next_offset: int) -> None:
-        """Messages (offset and size) came with a pull after which `next_offset` comes next. One that is still to be
-        done counts once, however often a broker gives it.
+        """Add the messages of a pull. A message that is here already is not added again.
+
+        :param messages: queue offset and body size of each message.
+        :param next_offset: the offset of the next pull.
         """
         sizes, ascend = self._sizes, True
         last = next(reversed(sizes), LONG_MIN)
@@ -42,11 +48,11 @@ class ProcessQueue:
         self._taken_up_to = max(self._taken_up_to, next_offset)
 
     def has(self, offset: int) -> bool:
-        """Whether the message was taken and is still to be done."""
+        """Whether the message is here and not settled."""
         return offset in self._sizes
 
     def done(self, offset: int) -> bool:
-        """Whether the message was still to be done; it is not now."""
+        """Settle a message; return whether it was here."""
         size = self._sizes.pop(offset, None)
         if size is None:
             return False
@@ -56,7 +62,7 @@ class ProcessQueue:
 
     @property
     def progress(self) -> int:
-        """Where a new owner of the queue has to start: the lowest message not done, else the end of what was taken."""
+        """The consumer offset: the lowest message that is not settled, else the next one to pull."""
         return next(iter(self._sizes), self._taken_up_to)
 
     @property
@@ -65,5 +71,5 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """How far the last message is ahead of the first."""
+        """The distance of the last message from the first, in queue offsets."""
         return next(reversed(self._sizes)) - next(iter(self._sizes)) if self._sizes else 0

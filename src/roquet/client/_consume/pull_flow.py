@@ -1,4 +1,4 @@
-"""PURE: when a queue may be pulled again, and with which flags from master or slave.
+"""PURE: flow control of pulls: when a queue may be pulled again, and with which flags.
 
 See docs/protocol/consuming.md#pulling.
 """
@@ -19,31 +19,36 @@ FLOW_CONTROL_DELAY_MS: Final = 20
 FAILURE_DELAY_MS: Final = 1000
 ILLEGAL_OFFSET_DELAY_MS: Final = 10_000
 STANDSTILL_MS: Final = 1000
-"""The shortest time between two pulls of which the second begins no further than the first."""
+"""Minimum time between two pulls if the first did not advance the offset."""
 
 
 @dataclass(frozen=True)
 class PrefetchLimits:
-    """What may wait in this process per queue: messages, bytes, and the distance of the last from the first."""
+    """Limits per queue of the messages that are in this process and not settled.
+
+    `count_max` is in messages and `size_max` in bytes. `span_max` is the distance of the last message
+    from the first, in queue offsets. Pulling pauses while a limit is exceeded.
+    """
 
     count_max: int = 1000
     size_max: int = 100 * 1024 * 1024
     span_max: int = 2000
 
 
-def has_room(taken: ProcessQueue, limits: PrefetchLimits) -> bool:
+def has_room(queue: ProcessQueue, limits: PrefetchLimits) -> bool:
+    """Whether a queue is within all limits, so that it may be pulled."""
     return (
-        taken.count <= limits.count_max
-        and taken.size <= limits.size_max
-        and taken.span <= limits.span_max
+        queue.count <= limits.count_max
+        and queue.size <= limits.size_max
+        and queue.span <= limits.span_max
     )
 
 
 def sys_flag(at: BrokerAddress, commit_offset: int) -> int:
-    """The flags of a pull: it may be held and brings its own subscription; a master also stores the progress.
+    """The sysFlag of a pull: it may be held, and carries its own subscription and the offset.
 
-    A broker that has not heard our heartbeat yet thus serves it all the same (docs/pitfalls.md#trap-27). Slaves keep no
-    progress from pulls (docs/pitfalls.md#trap-54).
+    With its own subscription a broker serves the pull before it has a heartbeat of this member
+    (docs/pitfalls.md#trap-27). Slaves do not store offsets of pulls (docs/pitfalls.md#trap-54).
     """
     commits = at.is_master and commit_offset > 0
     return SUSPEND | SUBSCRIPTION | (COMMIT_OFFSET if commits else 0)
@@ -51,20 +56,23 @@ def sys_flag(at: BrokerAddress, commit_offset: int) -> int:
 
 @dataclass
 class PullPosition:
-    """Where a queue's next pull starts, and which broker id it asks for.
+    """The offset and the broker id of a queue's next pull.
 
-    Keeps: both follow every answer, whatever its status (docs/pitfalls.md#trap-53 and docs/pitfalls.md#trap-56).
+    Invariant: both are taken from the last answer, whatever its status was
+    (docs/pitfalls.md#trap-53 and docs/pitfalls.md#trap-56).
     """
 
     offset: int
     broker_id: int = MASTER_ID
 
     def answered(self, result: PullResult, elapsed_ms: float) -> float:
-        """Take over an answer; gives the ms to wait before the next pull.
+        """Take offset and broker id from an answer; return the ms to wait before the next pull.
 
-        Only an answer that came fast and does not lead on has to wait: a broker that does not hold pulls, one that
-        gives the same messages again, or a slave behind the offset with no master to turn to, would be asked without
-        pause.
+        After an answer that came quickly and did not advance the offset there is a pause. Otherwise
+        the loop would be busy with a broker that does not hold pulls, one that returns the same
+        messages again, or a slave that lags behind the offset while the master is down.
+
+        :param elapsed_ms: how long the pull took.
         """
         stands_still = result.next_offset <= self.offset
         self.broker_id = result.suggested_broker_id
@@ -76,6 +84,7 @@ class PullPosition:
 
 
 def delay_after_failure_ms(error: Exception) -> int:
+    """How long to wait after a failed pull, in ms."""
     if isinstance(error, ResponseError) and error.code == FLOW_CONTROL_CODE:
         return FLOW_CONTROL_DELAY_MS
     return FAILURE_DELAY_MS

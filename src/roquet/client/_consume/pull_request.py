@@ -1,4 +1,4 @@
-"""One pull: its request, and its answer as a value.
+"""Pull requests, and pull answers as values.
 
 See docs/protocol/consuming.md#pulling.
 """
@@ -20,7 +20,8 @@ from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import checked
 
 HOLD_SWEEP_MS: Final = 5000
-"""Brokers look at the pulls they hold this often, so a hold may last that much longer (docs/pitfalls.md#trap-66)."""
+"""Brokers check held pulls every 5 s, so a hold may last that much longer
+(docs/pitfalls.md#trap-66)."""
 
 _STATUS_CODES: Final = tuple(status.value for status in PullStatus)
 
@@ -35,9 +36,13 @@ def pull_request(
     hold_ms: int,
     commit_offset: int = 0,
 ) -> Command:
-    """`sys_flag` says which of the rest counts: the subscription, the hold, the offset to commit.
+    """The request of a pull.
 
-    :raises MessageError: a number that no broker could read.
+    :param count: maximum number of messages.
+    :param sys_flag: bits that say which of the following values count: the subscription, the
+        hold, the offset to commit.
+    :param hold_ms: how long the broker may hold the pull, in ms.
+    :raises MessageError: the offset is not a 64-bit number.
     """
     if not LONG_MIN <= offset <= LONG_MAX:
         raise MessageError(f"queue_offset is {offset}: allowed are {LONG_MIN} to {LONG_MAX}")
@@ -52,7 +57,10 @@ def pull_request(
 def _fields(
     group: str, queue: MessageQueue, count: int, sys_flag: int, wanted: Subscription, hold_ms: int
 ) -> dict[str, str]:
-    """What the pulls of a queue have in common. A reader of much sends thousands a second."""
+    """The fields that all pulls of a queue have in common.
+
+    They are cached because a consumer may send thousands of pulls per second.
+    """
     header = PullHeader(
         consumer_group=group,
         topic=queue.topic,
@@ -73,7 +81,11 @@ def _fields(
 def pull_result(
     response: Command, address: str, wanted: Subscription, *, of_master: bool = True
 ) -> PullResult:
-    """:raises ResponseError: the broker refused the pull; PeerError: its answer lacks an offset."""
+    """The answer to a pull.
+
+    :raises ResponseError: the broker refused the pull.
+    :raises PeerError: the answer lacks an offset.
+    """
     checked(response, address, _STATUS_CODES)
     answer = answered(PullAnswer, response, address)
     return PullResult(

@@ -1,4 +1,4 @@
-"""PURE: what a pull brought."""
+"""PURE: the result of a pull."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ EVERYTHING: Final = TagFilter()
 
 
 class PullStatus(Enum):
-    """FOUND: records came. NO_NEW: nothing there yet. NO_MATCHED: only messages that are not wanted.
-    OFFSET_ILLEGAL: the offset lies outside the queue, `next_offset` is where it can go on.
+    """The status of a pull.
+
+    - FOUND: there are messages.
+    - NO_NEW: there is no message at or after the offset yet.
+    - NO_MATCHED: the broker found only messages that the filter does not select.
+    - OFFSET_ILLEGAL: the offset is outside the queue; `next_offset` is inside.
     """
 
     FOUND = ResponseCode.SUCCESS
@@ -27,11 +31,14 @@ class PullStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """The answer to a pull.
+    """The result of a pull.
 
-    `next_offset` is where the next pull starts, whatever the status (docs/pitfalls.md#trap-56). `body` holds the stored
-    messages as the broker sent them; it compares hashes of tags, so a few of them may have another tag than those
-    wanted. `of_master`: a master answered; a slave may lag, and may lack old messages.
+    `next_offset` is the offset of the next pull, whatever the status is (docs/pitfalls.md#trap-56).
+    `min_offset` and `max_offset` are the bounds of the queue (the maximum is exclusive).
+    `suggested_broker_id` is the replica that the broker suggests for the next pull. `body` has the
+    stored messages as the broker sent them. Brokers compare only hashes of tags, so `body` may
+    contain messages with other tags; `records` leaves them out. `of_master` is True if a master
+    answered; a slave may lag, and may lack old messages.
     """
 
     status: PullStatus
@@ -45,9 +52,12 @@ class PullResult:
 
     @property
     def records(self) -> list[Record]:
-        """The messages of `body`, decoded anew at each call; only those with a wanted tag (docs/pitfalls.md#trap-55).
+        """The stored messages of `body` with a selected tag (docs/pitfalls.md#trap-55).
 
-        :raises CorruptRecord: the bytes are no stored messages.
+        Each access decodes `body` again. The bodies of the messages are as stored, perhaps
+        compressed: see `plain_body`.
+
+        :raises CorruptRecord: `body` is not a sequence of stored messages.
         """
         if not self.tag_filter.tags:
             return list(decode_all(self.body))

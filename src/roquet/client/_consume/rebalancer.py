@@ -1,4 +1,4 @@
-"""Keeps one member's share of its group's queues up to date: each 20 s, and whenever something changed."""
+"""The rebalancer of a group member: applies the allocation every 20 s and after changes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ from roquet.protocol.records.message import MessageQueue
 
 PERIOD_S: Final = 20.0
 SOON_S: Final = 3.0
-"""How often to look again for a topic that does not exist yet, or for a queue that is locked by another member."""
+"""The period while a topic does not exist yet, or another member has a queue's lock."""
 
 
 class Rebalancer:
-    """Keeps: what is assigned is what all members agree on, as far as the brokers tell who they are; while they do not
-    tell, nothing changes (docs/protocol/consuming.md#rebalance). A queue in `_resets` is nobody's here before its new
-    offset is stored.
+    """Computes which queues this member gets, and applies it to the `Assignment`.
 
-    :param subscriptions: topic -> what is wanted of it.
-    :param strategy: how the members share; None: each of them has all queues.
+    Every member computes the same allocation from the members and queues that brokers and name
+    servers list. Without a list of members the assignment does not change
+    (docs/protocol/consuming.md#rebalance).
+
+    Invariant: a queue in `_resets` is not assigned here until its new offset is stored.
+
+    :param subscriptions: topic -> subscription.
+    :param strategy: the allocation rule; None means that each member gets all queues.
     """
 
     def __init__(
@@ -50,18 +54,18 @@ class Rebalancer:
         self._resets: dict[MessageQueue, int] = {}
         self._topic_missing = False
         self.due = asyncio.Event()
-        """Set when the queues are to be divided anew now."""
+        """Set to make `run` rebalance now."""
 
     async def run(self) -> None:
-        """Divide anew, for ever; what fails is logged and tried again."""
+        """Rebalance forever; failures are logged and retried."""
         while True:
             is_soon = self._topic_missing or self._assignment.waits_for_locks or self._resets
             await pause(self.due, SOON_S if is_soon else PERIOD_S)
             await self._carry_out_resets()
-            await attempt(self.rebalance, f"dividing the queues of {self._group}")
+            await attempt(self.rebalance, f"rebalancing group {self._group}")
 
     async def rebalance(self) -> None:
-        """Divide anew, now."""
+        """Rebalance all topics now."""
         self._topic_missing = self._assignment.waits_for_locks = False
         for topic, subscription in self._subscriptions.items():
             wanted = await self._share_of(topic)
@@ -69,7 +73,7 @@ class Rebalancer:
                 await self._assignment.become(wanted - self._resets.keys(), subscription)
 
     async def _share_of(self, topic: str) -> frozenset[MessageQueue] | None:
-        """The queues of a topic that are ours; None where that cannot be known."""
+        """The queues of a topic for this member; None if they cannot be computed now."""
         try:
             route = await self._session.routes.route(topic)
         except RouteNotFound:
@@ -79,7 +83,8 @@ class Rebalancer:
         if self._strategy is None:
             return frozenset(queues)
         members = await member_ids(self._session, self._group, route)
-        if self._session.client_id not in members:  # a broker that started after our last heartbeat
+        # A broker that started after the last heartbeat does not list this member yet.
+        if self._session.client_id not in members:
             await self._session.membership.beat()
             members = await member_ids(self._session, self._group, route)
         if not members:
@@ -87,16 +92,22 @@ class Rebalancer:
         return allocate(self._strategy, queues, members, self._session.client_id)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at these offsets with the queues that are ours; soon, or as soon as their brokers take that."""
-        ours = self._assignment.queues() | self._resets.keys()
-        self._resets.update((queue, offset) for queue, offset in offsets.items() if queue in ours)
+        """Reset the offsets of the queues that are assigned to this member; `run` does it soon.
+
+        A reset that a broker does not accept is tried again.
+        """
+        own = self._assignment.queues() | self._resets.keys()
+        self._resets.update((queue, offset) for queue, offset in offsets.items() if queue in own)
         self.due.set()
 
     async def _carry_out_resets(self) -> None:
-        """Let go of these queues and store where they go on; the division that follows takes them up there."""
+        """Drop the reset queues and store their new offsets.
+
+        The rebalance that follows assigns them again, and they begin at these offsets.
+        """
         for queue, offset in list(self._resets.items()):
             is_stored = await attempt(
-                partial(self._set_back, queue, offset), f"setting {queue} back to {offset}"
+                partial(self._set_back, queue, offset), f"resetting {queue} to offset {offset}"
             )
             if is_stored and self._resets[queue] == offset:
                 del self._resets[queue]

@@ -1,4 +1,4 @@
-"""Messages that the application could not deal with: handed back, to come again later.
+"""Sending failed messages back to a broker, which delivers them again later.
 
 See docs/protocol/consuming.md#sending-a-message-back.
 """
@@ -43,26 +43,34 @@ FIRST_DELAY_LEVEL: Final = 3
 _BELONGS_TO_THE_FIRST_SEND: Final = frozenset(
     (TRAN_MSG, PRODUCER_GROUP, REAL_TOPIC, REAL_QID, DELAY, RECONSUME_TIME, MAX_RECONSUME_TIMES)
 )
-"""Properties that would take effect a second time (docs/pitfalls.md#trap-38)."""
+"""Properties that would take effect a second time in the copy (docs/pitfalls.md#trap-38)."""
 
 
 class NoSendBack:
-    """In place of `SendBack` where every member has its own copy: no broker brings a failed message to one of them."""
+    """Replaces `SendBack` in broadcasting members: drops failed messages.
+
+    A message that is sent back would be delivered to the whole group.
+    """
 
     async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
+        """Drop the message, whatever the delay level is."""
         return await self.bury(delivery)
 
     async def bury(self, delivery: Delivery) -> bool:
+        """Drop the message and log it."""
         log.warning(
-            "message %s failed and does not come again: broadcast",
+            "message failed, it is not delivered again (broadcast): msgId=%s topic=%s",
             delivery.record.offset_message_id,
+            delivery.record.topic,
         )
         return True
 
 
 class SendBack:
-    """Hands failed messages to a broker, which brings them again after 10 s, 30 s, 1 min ... and at last puts them
-    among the dead letters.
+    """Sends failed messages back to a broker.
+
+    The broker delivers them again after 10 s, 30 s, 1 min ..., and moves them to the dead letter
+    topic after `max_reconsume_times` deliveries.
     """
 
     def __init__(self, session: Session, group: str, max_reconsume_times: int) -> None:
@@ -72,21 +80,25 @@ class SendBack:
         self._sender = Sender(session, INNER_PRODUCER)
 
     async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
-        """Whether a broker took the message over; if not, it is still ours. Errors are logged.
+        """Send a message back; return whether a broker accepted it. Errors are logged.
 
-        :param delay_level: of the next try; 0: one more each time, -1: none, it is a dead letter.
+        :param delay_level: of the next delivery; 0 means one more after each delivery, -1 means
+            the dead letter topic.
         """
         try:
             await self._ask_its_broker(delivery, delay_level)
         except RoquetError as error:
             log.warning(
-                "message %s is not taken back: %s", delivery.record.offset_message_id, error
+                "message not sent back, a copy is sent: msgId=%s topic=%s error=%s",
+                delivery.record.offset_message_id,
+                delivery.record.topic,
+                error,
             )
             return await self._send_anew(delivery, delay_level)
         return True
 
     async def bury(self, delivery: Delivery) -> bool:
-        """Whether a broker put the message among the dead letters; if not, it is still ours."""
+        """Move a message to the dead letter topic; return whether a broker accepted it."""
         return await self._send_anew(delivery, NEVER_AGAIN)
 
     async def _ask_its_broker(self, delivery: Delivery, delay_level: int) -> None:
@@ -109,9 +121,10 @@ class SendBack:
         checked(response, at.address)
 
     async def _send_anew(self, delivery: Delivery, delay_level: int) -> bool:
-        """Any broker may take it: the one that has the original is gone, or has removed it.
+        """Send a copy to the retry topic; return whether a broker accepted it.
 
-        See docs/pitfalls.md#trap-36.
+        The copy may go to any broker, because the one with the original may be down or may have
+        deleted it (docs/pitfalls.md#trap-36).
         """
         try:
             await self._sender.send(
@@ -119,7 +132,10 @@ class SendBack:
             )
         except RoquetError as error:
             log.warning(
-                "message %s cannot be sent anew: %s", delivery.record.offset_message_id, error
+                "copy of a failed message not sent: msgId=%s topic=%s error=%s",
+                delivery.record.offset_message_id,
+                delivery.record.topic,
+                error,
             )
             return False
         return True

@@ -1,4 +1,4 @@
-"""Where a group begins with a queue.
+"""The offset from which a consumer starts to pull a queue.
 
 See docs/protocol/consuming.md#where-a-group-begins.
 """
@@ -15,11 +15,11 @@ from roquet.protocol.bodies.tables import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
 
 Start: TypeAlias = Literal["last", "first"] | datetime
-"""For a group that has no progress yet: only what comes from now on, all there is, or what was stored since then."""
+"""Where a group without a stored offset begins: at the end, at the beginning, or at a store time."""
 
 
 def wire_name(start: Start) -> str:
-    """As heartbeats say it."""
+    """The name of `start` in heartbeats (`consumeFromWhere`)."""
     if isinstance(start, datetime):
         return FROM_TIMESTAMP
     return FROM_FIRST if start == "first" else FROM_LAST
@@ -28,12 +28,12 @@ def wire_name(start: Start) -> str:
 async def start_offset(
     session: Session, progress: OffsetStore, queue: MessageQueue, start: Start
 ) -> int:
-    """The offset stored for the group, else the one that `start` means.
+    """The stored offset of the group, or the one that `start` selects if none is stored.
 
-    Brokers claim a stored 0 for a young queue, so a new group gets all of a young topic whatever `start` is
-    (docs/pitfalls.md#trap-29).
+    For a young queue brokers answer 0 instead of none, so a new group gets all of a young topic
+    whatever `start` is (docs/pitfalls.md#trap-29).
 
-    :raises RoquetError: it cannot be found out now.
+    :raises RoquetError: no broker could tell the offset.
     """
     stored = await progress.load(queue)
     if stored is not None and stored >= 0:
@@ -43,8 +43,7 @@ async def start_offset(
         return await queue_calls.offset_at(
             session, queue, int(start.timestamp() * 1000), TIMEOUT_MS
         )
-    if (
-        start == "first" or is_retry
-    ):  # what lies in the retry topic is meant for this group, whenever it came
+    # All messages of the retry topic belong to this group, whatever `start` is.
+    if start == "first" or is_retry:
         return max(0, await queue_calls.min_offset(session, queue, TIMEOUT_MS))
     return await queue_calls.max_offset(session, queue, TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""PURE: many messages as the body of one send.
+"""PURE: batches: several messages as the body of one send.
 
 See docs/protocol/messages.md#batch.
 """
@@ -14,15 +14,16 @@ from roquet.protocol.records.batch import batch_item
 from roquet.protocol.records.message import RETRY_PREFIX, Message
 
 BATCH_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Brokers compare it with the sum of the records they will store, which are larger than the elements of the body."""
+"""Brokers compare this with the sum of the records they will store. Records are larger than the
+elements of the body."""
 
 RECORD_OVERHEAD: Final = 115 + 64
-"""Fixed fields of a record with IPv6 hosts, and what a broker adds to the properties."""
+"""The fixed fields of a record with IPv6 hosts, and the properties that a broker adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages that go together, and the body they make."""
+    """The messages of one send, their unique keys, and the encoded body."""
 
     messages: tuple[Message, ...]
     unique_keys: tuple[str, ...]
@@ -30,12 +31,15 @@ class Batch:
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """:raises MessageError: these cannot go together; says why."""
+    """Check that messages can form a batch.
+
+    :raises MessageError: they cannot.
+    """
     if not messages:
         raise MessageError("a batch needs at least one message")
     first = messages[0]
     if first.topic.startswith(RETRY_PREFIX):
-        raise MessageError("retry topics take no batches")
+        raise MessageError(f"topic {first.topic}: retry topics take no batches")
     for message in messages:
         if message.topic != first.topic:
             raise MessageError(
@@ -50,8 +54,9 @@ def check_batch(messages: Sequence[Message]) -> None:
 def batches(
     messages: Iterable[Message], unique_keys: Iterable[str], size_max: int = BATCH_SIZE_MAX
 ) -> Iterator[Batch]:
-    """The messages in order, as few batches as their size allows.
+    """Split messages, in order, into as few batches as their size allows.
 
+    :param size_max: maximum size in bytes of the records of a batch.
     :raises MessageError: one message alone is too large.
     """
     taken: list[tuple[Message, str, bytes]] = []
@@ -63,7 +68,7 @@ def batches(
         stored_size = len(element) + len(message.topic) + RECORD_OVERHEAD
         if stored_size > size_max:
             raise MessageError(
-                f"message of {len(message.body)} bytes, a batch takes {size_max} altogether"
+                f"message of {len(message.body)} bytes: a batch takes {size_max} bytes altogether"
             )
         if taken and size + stored_size > size_max:
             yield _batch(taken)

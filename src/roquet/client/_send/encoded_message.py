@@ -1,4 +1,4 @@
-"""PURE: what goes over the wire of a message, whichever queue it will go to."""
+"""PURE: messages encoded for sending, independent of the queue they are sent to."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ NEW_TOPIC_QUEUES: Final = "4"
 
 @dataclass(frozen=True, slots=True)
 class EncodedMessage:
-    """A message or a batch, encoded once for all tries: retries carry the same ids (docs/pitfalls.md#trap-64).
+    """A message or a batch, encoded once for all tries.
 
-    `reconsume_times` and its maximum only matter for retry topics.
+    So retries carry the same unique keys (docs/pitfalls.md#trap-64). `reconsume_times` and
+    `max_reconsume_times` are for retry topics only.
     """
 
     topic: str
@@ -48,7 +49,10 @@ class EncodedMessage:
     max_reconsume_times: int | None = None
 
     def request(self, group: str, queue: MessageQueue, now_ms: int) -> Command:
-        """The send, in the form with one-letter names (docs/protocol/producing.md#a-sends-header)."""
+        """The send request, with one-letter field names (docs/protocol/producing.md#a-sends-header).
+
+        :param now_ms: the born time.
+        """
         fields = {
             "a": group,
             "b": self.topic,
@@ -81,12 +85,17 @@ def outgoing(
     compress_from_size: int = COMPRESS_FROM_SIZE,
     more: Mapping[str, str] | None = None,
 ) -> EncodedMessage:
-    """:param more: properties of the protocol.
+    """Encode a message for sending.
 
-    :raises MessageError: the body is too large.
+    :param compress_from_size: bodies of at least this many bytes are compressed.
+    :param more: further system properties.
+    :raises MessageError: the body or the properties are too large.
     """
     if len(message.body) > BODY_SIZE_MAX:
-        raise MessageError(f"body of {len(message.body)} bytes, allowed are {BODY_SIZE_MAX}")
+        raise MessageError(
+            f"message to {message.topic}: body of {len(message.body)} bytes, "
+            f"allowed are {BODY_SIZE_MAX}"
+        )
     body, sys_flag = compressed(message.body, compress_from_size)
     properties = message.wire_properties(unique_key, more)
     return EncodedMessage(message.topic, body, (unique_key,), properties, message.flag, sys_flag)
@@ -95,14 +104,15 @@ def outgoing(
 def outgoing_half(
     message: Message, unique_key: str, compress_from_size: int, group: str
 ) -> EncodedMessage:
-    """A message that nobody sees before the transaction of `group` is committed.
+    """Encode a half message: it is delivered only after its transaction is committed.
 
     See docs/protocol/transactions.md#half-message.
 
-    :raises MessageError: the body is too large, or it is to be delayed as well.
+    :param group: the producer group, whose members the broker asks for the outcome.
+    :raises MessageError: the body or the properties are too large, or the message has a delay.
     """
     if message.delay_level:
-        raise MessageError("a message of a transaction cannot be delayed, too")
+        raise MessageError("a message of a transaction cannot be delayed: delay_level must be 0")
     half = outgoing(
         message, unique_key, compress_from_size, {TRAN_MSG: "true", PRODUCER_GROUP: group}
     )
@@ -112,15 +122,16 @@ def outgoing_half(
 def outgoing_batch(
     topic: str, body: bytes, unique_keys: tuple[str, ...], wait_stored: bool
 ) -> EncodedMessage:
+    """Encode a batch for sending."""
     properties = join_properties({WAIT: "true" if wait_stored else "false"})
     return EncodedMessage(topic, body, unique_keys, properties, is_batch=True)
 
 
 def compressed(body: bytes, from_size: int) -> tuple[bytes, int]:
-    """The body to send, and the sysFlag bit that says whether it is compressed.
+    """Compress a body if that makes it smaller; return it with its sysFlag bit.
 
-    The bits for the kind of compression stay 0, which every reader of every release takes for zlib; 0x300, which
-    Java sends since 4.9.4, means the same to newer ones (docs/protocol/messages.md#compression).
+    The bits for the type of compression stay 0, which all releases read as zlib. Java's client
+    sends 0x300 since 4.9.4; only newer releases know it (docs/protocol/messages.md#compression).
     """
     if len(body) < from_size:
         return body, 0

@@ -1,4 +1,4 @@
-"""A limit on how many do something at a time; the others wait in the order in which they came."""
+"""A semaphore whose waiters enter in the order in which they came."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from types import TracebackType
 
 
 class FifoSemaphore:
-    """Keeps: at most `count_max` are inside `async with turns`.
+    """A semaphore: `async with` waits for one of `count_max` slots.
 
-    asyncio's own semaphore looks at every waiter whenever one leaves, which ten thousand sends at once would feel.
+    asyncio's own semaphore scans all waiters whenever a slot becomes free. That is slow with
+    10,000 sends at once.
+
+    Invariant: at most `count_max` tasks are inside `async with`.
     """
 
     def __init__(self, count_max: int) -> None:
+        assert count_max > 0
         self._free = count_max
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -21,12 +25,12 @@ class FifoSemaphore:
         if self._free:
             self._free -= 1
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        slot = asyncio.get_running_loop().create_future()
+        self._waiting.append(slot)
         try:
-            await turn
+            await slot
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if slot.done() and not slot.cancelled():
                 self._leave()
             raise
 
@@ -40,8 +44,8 @@ class FifoSemaphore:
 
     def _leave(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            slot = self._waiting.popleft()
+            if not slot.done():
+                slot.set_result(None)
                 return
         self._free += 1

@@ -1,4 +1,4 @@
-"""Sends one encoded message or batch: picks a queue, asks its master, tries again elsewhere within the time given."""
+"""Sends an encoded message or batch: chooses a queue, sends to its master, and retries."""
 
 from __future__ import annotations
 
@@ -33,31 +33,32 @@ RETRIED_CODES: Final = frozenset(
         205,
     )
 )
-"""Answers after which another broker, or the same one later, may do better.
+"""Response codes after which a send is retried (docs/protocol/producing.md#what-a-client-tries-again).
 
-See docs/protocol/producing.md#what-a-client-tries-again.
-
-4.9 gives up when a broker is busy, 5.x and we do not: it has turned the message away, so trying again is safe.
+Apache's client 4.9 does not retry SYSTEM_BUSY; 5.x and roquet do. The broker has not stored the
+message, so a retry cannot store it twice.
 """
 IN_FLIGHT_MAX: Final = 256
-"""Sends of one producer that wait for their answers; more wait for their turn, and their time starts with it.
+"""Maximum number of sends of one producer that wait for answers. Further sends wait for a slot, and
+their timeout starts then.
 
-Enough to keep a broker busy. Apache's turns away what has waited there for 200 ms, so more would not be faster.
+256 keep a broker busy. Apache's broker rejects sends that have waited there for 200 ms, so more
+would not be faster.
 """
 SAME_BROKER_PAUSE_S: Final = 0.1
-"""Before a broker that failed is tried once more, because there is no other."""
+"""Pause before a retry at the same broker, if there is no other."""
 
 Pick = Callable[[Sequence[MessageQueue]], MessageQueue]
-"""The one queue of a route that a message must go to."""
+"""Queues of a topic -> the queue that a message must be sent to."""
 
 
 @dataclass
 class TopicRoute:
-    """What a route means for sending."""
+    """The route of a topic, prepared for sends: its queues, the round robin, cached masters."""
 
     route: Route
     queues: tuple[MessageQueue, ...]
-    turn: RoundRobin
+    round_robin: RoundRobin
     masters: dict[str, BrokerAddress | None] = field(default_factory=dict)
 
     def master(self, broker_name: str) -> BrokerAddress | None:
@@ -67,11 +68,13 @@ class TopicRoute:
 
 
 class Sender:
-    """Keeps: a message goes to another queue than the one it must go to never, to another broker than the one that
-    failed whenever there is one.
+    """Sends messages to the masters of their queues, with retries.
 
-    :param retries: tries after the first.
-    :param avoid_slow_brokers: leave brokers alone for a while whose last send was slow or failed.
+    Invariant: all tries of a message with `pick` go to the picked queue. Any other retry goes to a
+    broker that has not failed, if there is one.
+
+    :param retries: maximum number of retries after the first try.
+    :param avoid_slow_brokers: avoid brokers for a while whose last send was slow or failed.
     """
 
     def __init__(
@@ -81,20 +84,21 @@ class Sender:
         self._group = group
         self._retries = retries
         self._slow = LatencyFaults() if avoid_slow_brokers else None
-        self._destinations: dict[str, TopicRoute] = {}
+        self._topic_routes: dict[str, TopicRoute] = {}
         self._turns = FifoSemaphore(IN_FLIGHT_MAX)
         self._limited_log = LimitedLog(log)
 
     async def send(
         self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None
     ) -> list[SendResult]:
-        """One result per message.
+        """Send a message or a batch; return one result per message.
 
-        :param timeout_ms: for all tries together.
-        :param pick: chooses the queue; every try then goes there.
-        :raises RouteNotFound: the topic is nowhere, and no broker would create it.
-        :raises ResponseError: a broker refused it. ConnectionClosed: no connection; the message may be stored or not.
-        :raises CallTimeout: no answer in time; the message may be stored or not.
+        :param timeout_ms: the time in ms for all tries together.
+        :param pick: chooses the queue of all tries; None means round robin.
+        :raises RouteNotFound: no broker has the topic, and none would create it.
+        :raises ResponseError: a broker refused the message.
+        :raises ConnectionClosed: no connection after all tries; the message may be stored.
+        :raises CallTimeout: no answer in time; the message may be stored.
         """
         async with self._turns:
             return await self._send(message, timeout_ms, pick)
@@ -105,42 +109,43 @@ class Sender:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         failed: set[str] = set()
         for tries_left in range(self._retries, -1, -1):
-            destinations = await self._destinations_of(message.topic, deadline)
-            queue = pick(destinations.queues) if pick else self._next_queue(destinations, failed)
+            topic_route = await self._topic_route(message.topic, deadline)
+            queue = pick(topic_route.queues) if pick else self._next_queue(topic_route, failed)
             try:
-                return await self._try(message, queue, destinations, deadline)
+                return await self._try(message, queue, topic_route, deadline)
             except (ConnectionClosed, CallTimeout, ResponseError) as error:
                 if not _may_try_again(error):
                     raise
                 if tries_left == 0 or _left_ms(deadline) <= 0:
                     self._session.refresh_soon(message.topic)
                     raise
-                log.info("send to %s is tried again: %s", queue, error)
+                log.info("send failed, will be retried: queue=%s error=%s", queue, error)
             failed.add(queue.broker_name)
             is_alone = pick is not None or all(
-                other.broker_name in failed for other in destinations.queues
+                other.broker_name in failed for other in topic_route.queues
             )
             await self._before_next_try(message.topic, is_alone, deadline)
         raise AssertionError("the last try returns or raises")
 
-    def _next_queue(self, destinations: TopicRoute, failed: set[str]) -> MessageQueue:
+    def _next_queue(self, topic_route: TopicRoute, failed: set[str]) -> MessageQueue:
         if self._slow is not None:
-            slow, now_ms = self._slow, _clock_ms()
-            return destinations.turn.next(
-                destinations.queues, lambda name: slow.suits(name, now_ms, failed)
+            slow = self._slow
+            now_ms = _clock_ms()
+            return topic_route.round_robin.next(
+                topic_route.queues, lambda name: slow.suits(name, now_ms, failed)
             )
-        return destinations.turn.next(
-            destinations.queues, (lambda name: name not in failed) if failed else None
+        return topic_route.round_robin.next(
+            topic_route.queues, (lambda name: name not in failed) if failed else None
         )
 
     async def _try(
         self,
         message: EncodedMessage,
         queue: MessageQueue,
-        destinations: TopicRoute,
+        topic_route: TopicRoute,
         deadline: float,
     ) -> list[SendResult]:
-        address = _address(destinations.master(queue.broker_name), queue)
+        address = _address(topic_route.master(queue.broker_name), queue)
         began_ms = _clock_ms()
         latency_ms: float = FAILURE_LATENCY_MS
         try:
@@ -157,36 +162,41 @@ class Sender:
     async def send_one_way(
         self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None
     ) -> None:
-        """Send and forget: nobody learns whether it arrived.
+        """Send a message one-way: without an answer and without retries.
 
-        :raises RouteNotFound: the topic is nowhere. ConnectionClosed, CallTimeout: no connection to its broker.
+        :raises RouteNotFound: no broker has the topic, and none would create it.
+        :raises ConnectionClosed, CallTimeout: there is no connection to the broker.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        destinations = await self._destinations_of(message.topic, deadline)
-        queue = (pick or destinations.turn.next)(destinations.queues)
-        address = _address(destinations.master(queue.broker_name), queue)
+        topic_route = await self._topic_route(message.topic, deadline)
+        queue = (pick or topic_route.round_robin.next)(topic_route.queues)
+        address = _address(topic_route.master(queue.broker_name), queue)
         request = message.request(self._group, queue, self._session.runtime.now_ms())
         await self._session.notify(address, request, max(1, _left_ms(deadline)))
 
     # routes
 
     async def master(self, queue: MessageQueue, timeout_ms: int) -> str:
-        """The address of the queue's master.
+        """The address of a queue's master.
 
-        :raises RouteNotFound: the topic is nowhere. ConnectionClosed: its broker has no master.
+        :raises RouteNotFound: no broker has the topic, and none would create it.
+        :raises ConnectionClosed: the queue's broker has no master.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         return _address(
-            (await self._destinations_of(queue.topic, deadline)).master(queue.broker_name), queue
+            (await self._topic_route(queue.topic, deadline)).master(queue.broker_name), queue
         )
 
     async def queues(self, topic: str, timeout_ms: int) -> tuple[MessageQueue, ...]:
-        """:raises RouteNotFound: the topic is nowhere, and no broker would create it."""
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        return (await self._destinations_of(topic, deadline)).queues
+        """The queues of a topic that messages may be sent to.
 
-    async def _destinations_of(self, topic: str, deadline: float) -> TopicRoute:
-        """Where the topic can be sent to. A route without a master is asked for anew each time: one may be back."""
+        :raises RouteNotFound: no broker has the topic, and none would create it.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        return (await self._topic_route(topic, deadline)).queues
+
+    async def _topic_route(self, topic: str, deadline: float) -> TopicRoute:
+        """The route of a topic. One without a master is refreshed each time, as a master may be back."""
         routes = self._session.routes
         route = routes.known_publish_route(topic) or await self._ask(
             topic, routes.publish_route, deadline
@@ -195,16 +205,14 @@ class Sender:
         if not known.queues:
             known = self._seen(topic, await self._ask(topic, routes.refresh, deadline))
         if not known.queues:
-            raise RouteNotFound(
-                f"topic {topic} has no queue that may be written and whose master is up"
-            )
+            raise RouteNotFound(f"topic {topic} has no writable queue whose master is up")
         return known
 
     def _seen(self, topic: str, route: Route) -> TopicRoute:
-        known = self._destinations.get(topic)
+        known = self._topic_routes.get(topic)
         if known is None or known.route is not route:
             start = self._session.runtime.random.getrandbits(31)
-            known = self._destinations[topic] = TopicRoute(
+            known = self._topic_routes[topic] = TopicRoute(
                 route, publish_queues(topic, route), RoundRobin(start)
             )
         return known
@@ -216,25 +224,29 @@ class Sender:
             async with asyncio.timeout_at(deadline):
                 return await ask(topic)
         except TimeoutError:
-            raise CallTimeout(f"no name server told the route of {topic} in time") from None
+            raise CallTimeout(f"no name server returned the route of {topic} in time") from None
 
     async def _before_next_try(self, topic: str, is_alone: bool, deadline: float) -> None:
-        """Ask for the route anew, since a broker that fails may be gone; do not hurry to one without alternative."""
+        """Refresh the route, since the failed broker may be gone.
+
+        :param is_alone: there is no other broker: pause before the same one is tried again.
+        """
         try:
             async with asyncio.timeout_at(deadline):
                 if is_alone:
                     await asyncio.sleep(SAME_BROKER_PAUSE_S)
                 await self._session.routes.refresh(topic)
         except RouteNotFound:
-            pass  # still to be created: the route it will have is known
+            pass  # the topic is to be created by this send: the route it will have is known
         except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
-            now, text = asyncio.get_running_loop().time(), "the route of %s cannot be refreshed: %s"
+            now = asyncio.get_running_loop().time()
+            text = "route not refreshed: topic=%s error=%s"
             self._limited_log.warning(topic, now, text, topic, str(error) or "no time left")
 
 
 def _address(master: BrokerAddress | None, queue: MessageQueue) -> str:
     if master is None:
-        raise ConnectionClosed(f"broker {queue.broker_name} has no master")
+        raise ConnectionClosed(f"broker {queue.broker_name} has no master for queue {queue}")
     return master.address
 
 
@@ -247,7 +259,10 @@ def _left_ms(deadline: float) -> int:
 
 
 def _may_try_again(error: Exception) -> bool:
-    """Access control answers with the code of everything else that fails in a broker."""
+    """Whether a send may be retried after `error`.
+
+    AccessDenied is checked first, because its response code is SYSTEM_ERROR.
+    """
     if isinstance(error, AccessDenied):
         return False
     return not isinstance(error, ResponseError) or error.code in RETRIED_CODES

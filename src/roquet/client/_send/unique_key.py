@@ -1,7 +1,8 @@
-"""The id that a producer gives a message: UNIQ_KEY, laid out as Apache's clients do.
+"""Unique keys (UNIQ_KEY): the ids that a producer gives its messages, in the layout of Apache's clients.
 
-Address, process, salt, milliseconds since the month began (local time), counter: in hex, 32 digits with an IPv4
-address, 56 with an IPv6 one. Tools find a message by deriving the time from its id, so the layout matters.
+A key is, in hex: address, process, salt, milliseconds since the month began (local time), counter.
+It has 32 digits with an IPv4 address, 56 with an IPv6 address. Tools derive the time from the key
+to find a message, so the layout matters.
 
 See docs/protocol/messages.md#unique-key.
 """
@@ -23,10 +24,13 @@ _DRIFT_MS_MAX: Final = 1_000_000
 
 
 class UniqueKeys:
-    """Keeps: no two ids of this object are equal, short of 65,536 in one millisecond.
+    """Makes the unique keys of a producer.
 
-    :param address: of this host, 4 or 16 bytes.
-    :param now_ms: wall clock in ms since the epoch.
+    Invariant: no two keys of this object are equal, unless it makes more than 65,536 in one
+    millisecond.
+
+    :param address: the address of this host, 4 or 16 bytes.
+    :param now_ms: the wall clock, in ms since 1970.
     """
 
     def __init__(self, address: bytes, now_ms: Callable[[], int], chance: random.Random) -> None:
@@ -36,19 +40,22 @@ class UniqueKeys:
         self._month_start_ms = self._month_end_ms = 0
 
     def next(self) -> str:
+        """The next key."""
         front, counter = self.run(1)
         return f"{front}{counter:04X}"
 
     def run(self, count: int) -> tuple[str, int]:
-        """The ids of the next messages, at most 65,536 of them: what all begin with, and the first one's counter.
+        """Reserve the keys of `count` messages, at most 65,536.
 
-        The counters of the others follow, 65,535 is followed by 0.
+        Returns the digits that all keys begin with, and the counter of the first key. The counters of
+        the others follow; 65,535 is followed by 0.
         """
         now_ms = self._now_ms()
         if now_ms >= self._month_end_ms:
             self._month_start_ms, self._month_end_ms = month_of(now_ms)
         passed_ms = now_ms - self._month_start_ms
-        if -_DRIFT_MS_MAX < passed_ms < 0:  # the clock was set back across the month's start
+        # The wall clock was set back across the start of the month.
+        if -_DRIFT_MS_MAX < passed_ms < 0:
             passed_ms = 0
         first = (self._counter + 1) & 0xFFFF
         self._counter = (self._counter + count) & 0xFFFF
@@ -56,7 +63,7 @@ class UniqueKeys:
 
 
 def month_of(now_ms: int) -> tuple[int, int]:
-    """When the month of that moment begins and ends, local time, in ms since the epoch."""
+    """Start and end of the month of a time (local time), in ms since 1970."""
     year, month = time.localtime(now_ms / 1000)[:2]
     return _midnight_of_first(year, month), _midnight_of_first(year, month + 1)
 
@@ -66,16 +73,18 @@ def _midnight_of_first(year: int, month: int) -> int:
 
 
 def made_at_ms(unique_key: str, now_ms: int) -> int:
-    """When an id was made, if that was within a month before `now_ms`; in ms since the epoch.
+    """The time at which a unique key was made, in ms since 1970.
 
-    :raises MessageError: it is not laid out as such an id.
+    The key has no year and month, so it is taken to be made in the month before `now_ms`.
+
+    :raises MessageError: the text is not a unique key.
     """
     try:
         raw = bytes.fromhex(unique_key)
     except ValueError:
         raw = b""
     if len(raw) - _TAIL_SIZE not in (4, 16):
-        raise MessageError(f"{unique_key!r} is no message id of a client: 32 or 56 hex digits")
+        raise MessageError(f"{unique_key!r} is no unique key: that has 32 or 56 hex digits")
     passed_ms, _ = _TIME_AND_COUNTER.unpack_from(raw, len(raw) - _TIME_AND_COUNTER.size)
     start_ms, _ = month_of(now_ms)
     if start_ms + passed_ms > now_ms:
