@@ -140,7 +140,7 @@ def test_a_pull_that_a_master_sends_elsewhere_is_written_down(
     }
     (line,) = [line for line in caplog.messages if "pulled" in line]
     assert line.startswith("group group pulled ")
-    assert line.endswith(f" at {BEYOND}, it goes on at {END}")
+    assert line.endswith(f" offset={BEYOND} new_offset={END}")
     caplog.clear()
     assert b"".join(asyncio.run(events(Side, 3))).count(b"offsetRequest") == 3
     assert len([line for line in caplog.messages if "pulled" in line]) == 1

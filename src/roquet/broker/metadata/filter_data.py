@@ -1,6 +1,8 @@
-"""PURE: the filters of consumer groups that are no tag expressions, as their heartbeats bring them.
+"""PURE: the SQL92 filters of consumer groups, registered by their heartbeats.
 
-Store-and-ha.md 6.9: the lifecycle; 3.5: the bits by which a queue's notes say what a message passed when it was stored.
+Each filter has bits in a Bloom filter. When a message is stored, the bits of all filters that match
+it are saved in the extension unit of its queue entry; a pull then skips messages without the bits
+of its group's filter. See docs/broker/filters.md.
 """
 
 from __future__ import annotations
@@ -24,13 +26,16 @@ from roquet.protocol.records.record import properties_of
 log = logging.getLogger(__name__)
 
 _TERMS_OF_USUAL_COST: Final = 32
-"""So many terms take about as long as reading the properties of the message that they are asked about."""
+"""Evaluating this many terms takes about as long as reading the properties of a message."""
 DEAD_AT_START_MS: Final = 30_000
-"""So long before a broker's start the groups in its file count as gone, until they come back."""
+"""At a start, saved filters count as unused since this time before it, until a heartbeat."""
 
 
 def compiled(expression_type: str, expression: str) -> SqlFilter:
-    """:raises FilterError: it cannot be compiled, or there is no such type."""
+    """Compile an expression.
+
+    :raises FilterError: the expression is not valid, or the type is unknown.
+    """
     if expression_type != SQL92:
         raise FilterError(1, f"there is no filter type {expression_type}, only {TAG} and {SQL92}")
     if not expression:
@@ -40,9 +45,10 @@ def compiled(expression_type: str, expression: str) -> SqlFilter:
 
 @dataclass(frozen=True, slots=True)
 class SqlSubscription:
-    """What a subscription wants that is an SQL92 expression.
+    """A subscription with an SQL92 expression.
 
-    With a `mask`, messages stored after `born_ms` whose notes have bits need just these among them.
+    With a `mask`, a message that was stored after `born_ms` and has filter bits can match only if
+    its bits include the mask.
     """
 
     sql: SqlFilter
@@ -57,35 +63,41 @@ class SqlSubscription:
         )
 
     def may_pass(self, store_ms: int, bits: bytes) -> bool:
-        """False only where the message cannot be wanted: it was tried on this filter when it was stored."""
+        """Whether a message may match, by its filter bits.
+
+        False only if the message was compared with this filter when it was stored, and did not
+        match.
+        """
         if store_ms <= self.born_ms or len(bits) != len(self.mask):
             return True
         mask = int.from_bytes(self.mask, "little")
         return int.from_bytes(bits, "little") & mask == mask
 
     def wants_record(self, record: bytes | bytearray) -> bool:
-        """A damaged record is for the consumer to see."""
+        """Whether a record matches; a damaged record does, so that the consumer sees it."""
         properties = properties_of(record)
         return properties is None or self.sql.matches(properties)
 
 
 @dataclass(slots=True)
 class _Registered:
-    """A filter that is in use, or was."""
+    """A filter and its compiled form; the filter may be dead (its group left)."""
 
     data: FilterData
     wanted: SqlSubscription
 
 
 class FilterRegistry:
-    """Topic -> group -> filter.
+    """The filters of all topics and groups.
 
-    Keeps: every filter here is compiled; one whose group left stays `clean_after_ms`, and messages are tried on it
-           like on others, so that the group finds their bits when it comes back. `_topics` and `_of_group` name the
-           same pairs.
+    A filter whose group left is kept for `clean_after_ms`. Messages are still compared with it, so
+    that their bits are right when the group comes back.
 
-    :param clean_after_ms: how long a group may be gone.
-    :param limits: how many filters clients may make it keep.
+    Invariant: every filter here is compiled. `_topics` and `_of_group` name the same pairs.
+
+    :param bloom: the size of the filter bits, and how many of them each filter sets.
+    :param clean_after_ms: how long the filter of a group that left is kept.
+    :param limits: how many filters clients may register.
     """
 
     def __init__(
@@ -96,18 +108,18 @@ class FilterRegistry:
         self._clean_after_ms = clean_after_ms
         self._topics: dict[str, dict[str, _Registered]] = {}
         self._of_group: dict[str, dict[str, None]] = {}
-        """Group -> topics for which it has a filter: a heartbeat looks at these only."""
+        """Group -> topics for which it has a filter; a heartbeat reads only its own group."""
         self._is_changed = False
 
-    # what heartbeats bring
+    # heartbeats
 
     def register(
         self, group: str, subscriptions: Iterable[Subscription], now_ms: int
     ) -> list[FilterError]:
-        """Take over what a group wants; its filters for other topics are dead from now on.
+        """Register the filters of a group; its filters for other topics are dead from now on.
 
-        :param now_ms: not before the newest message's store time, which is compared with it.
-        :return: what is wrong with those that cannot be used.
+        :param now_ms: at least the store time of the newest message, which is compared with it.
+        :returns: the errors of filters that cannot be used.
         """
         wanted = {
             subscription.topic: subscription
@@ -131,7 +143,7 @@ class FilterRegistry:
         return errors
 
     def _register(self, group: str, subscription: Subscription, now_ms: int) -> None:
-        """A filter gives way to a newer one only (docs/pitfalls.md#trap-28)."""
+        """Register a filter. Only a newer version replaces another (docs/pitfalls.md#trap-28)."""
         old = self._registered(subscription.topic, group)
         if old is None and self._count() >= self._limits.filter_nums_max:
             reason = (
@@ -164,7 +176,10 @@ class FilterRegistry:
         )
 
     def _add(self, data: FilterData) -> None:
-        """:raises FilterError: it cannot be compiled."""
+        """Compile and add a filter.
+
+        :raises FilterError: it cannot be compiled.
+        """
         mask = mask_of(data.bloom.positions, data.bloom.bits) if data.bloom is not None else b""
         wanted = SqlSubscription(
             compiled(data.expression_type, data.expression), mask, data.born_ms
@@ -178,7 +193,7 @@ class FilterRegistry:
         self._is_changed = True
 
     def unregister(self, group: str, now_ms: int) -> None:
-        """A group has no members any more."""
+        """Mark the filters of a group without members as dead."""
         for topic in self._of_group.get(group, ()):
             self._bury(self._topics[topic][group], now_ms)
 
@@ -197,7 +212,7 @@ class FilterRegistry:
         if not topics:
             del self._of_group[group]
 
-    # what pulls and dispatch ask
+    # lookups by pulls and dispatch
 
     def __bool__(self) -> bool:
         return any(self._topics.values())
@@ -214,10 +229,10 @@ class FilterRegistry:
         return None if found is None else found.wanted
 
     def of_topic(self, topic: str) -> list[SqlSubscription]:
-        """Those of groups that left, too."""
+        """The filters of a topic, with those of groups that left."""
         return [registered.wanted for registered in self._topics.get(topic, {}).values()]
 
-    # what is saved
+    # saving and loading
 
     def is_due(self, now_ms: int) -> bool:
         """Whether there is something to save since the last `to_table`."""
@@ -237,7 +252,7 @@ class FilterRegistry:
         self._topics = {topic: groups for topic, groups in self._topics.items() if groups}
 
     def to_table(self, now_ms: int) -> FilterTable:
-        """All filters but those whose group left long ago, which are forgotten."""
+        """The filters to save. Drops those whose group left more than `clean_after_ms` ago."""
         self._clean(now_ms)
         self._is_changed = False
         return FilterTable(
@@ -248,15 +263,17 @@ class FilterRegistry:
         )
 
     def restore(self, table: FilterTable, now_ms: int) -> None:
-        """What was saved: all groups count as gone until they come back.
+        """Load saved filters. They count as dead until a heartbeat of their group.
 
-        With other Bloom parameters than the broker's all of it is ignored, as Apache's does: notes with such bits
-        could be misread.
+        Filters with other Bloom parameters than the broker's are all ignored, as in Apache: the
+        filter bits in the store would be misread.
         """
         saved = [data for groups in table.filters.values() for data in groups.values()]
         if any(data.bloom is None or not self._fits(data.bloom) for data in saved):
             log.warning(
-                "the saved filters have other Bloom parameters than this broker, they are ignored"
+                "saved filters ignored, their Bloom parameters differ from the configured:"
+                " filters=%d",
+                len(saved),
             )
             return
         for data in saved:
@@ -265,11 +282,18 @@ class FilterRegistry:
                 self._add(replace(data, dead_ms=dead_ms))
             except FilterError as error:
                 log.warning(
-                    "the saved filter of %s for %s is ignored: %s", data.group, data.topic, error
+                    "saved filter ignored: group=%s topic=%s error=%s",
+                    data.group,
+                    data.topic,
+                    error,
                 )
 
     def distrust_notes_until(self, store_ms: int) -> None:
-        """After a crash: what was saved may be some seconds old, and messages stored since were tried on others."""
+        """Ignore the filter bits of messages stored up to `store_ms`. Called after a crash.
+
+        The saved filters may be some seconds old, and newer messages may have been compared with
+        other filters.
+        """
         all_data = [
             registered.data for groups in self._topics.values() for registered in groups.values()
         ]
@@ -290,8 +314,10 @@ def _differs(data: FilterData, subscription: Subscription) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RetrySubscription:
-    """What an SQL92 subscription to a group's retry topic wants: what the group's filter for the message's own topic
-    wants, and all messages of topics without one (`filterSupportRetry`).
+    """An SQL92 subscription to a group's retry topic (`filterSupportRetry`).
+
+    A message matches if the group's filter for the message's original topic matches, or if the
+    group has no filter for that topic.
     """
 
     filters: FilterRegistry
@@ -308,9 +334,9 @@ class RetrySubscription:
 
 
 class FilterBitsOf:
-    """The bits that notes on queue entries have: those of every filter of the topic that wants the message.
+    """Computes the filter bits of messages: the bits of every filter of the topic that matches.
 
-    A topic without filters has none.
+    Messages of a topic without filters have no bits.
     """
 
     def __init__(self, filters: FilterRegistry, bloom: BloomShape) -> None:

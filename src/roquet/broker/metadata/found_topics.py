@@ -1,4 +1,7 @@
-"""Topics that have messages in the store and are in no table: it was copied too early, or its file was damaged."""
+"""Adds topics that have messages in the store but are missing in the topic table.
+
+They are missing if the table was copied from the master too early, or if its file was damaged.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 def add_found_topics(store: Store, metadata: Metadata, *, stored_after: int = 0) -> None:
-    """Let every topic be known whose queues have messages, with as many queues as these need.
+    """Add every missing topic whose consume queues have messages, with enough queues for them.
 
-    :param stored_after: only topics that have messages behind this physical offset.
+    :param stored_after: only add topics that have messages after this physical offset.
     """
     counts: dict[str, int] = {}
     for queue in store.queues:
@@ -23,9 +26,16 @@ def add_found_topics(store: Store, metadata: Metadata, *, stored_after: int = 0)
             counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
     for topic, count in counts.items():
         log.warning(
-            "topic has messages and is in no table, it is added: topic=%s queues=%d", topic, count
+            "topic has messages but is missing in the topic table, it is added: topic=%s queues=%d",
+            topic,
+            count,
         )
         try:
             metadata.update_topic(TopicConfig(topic, count, count))
         except Refused as error:
-            log.warning("topic has messages and cannot be added: topic=%s error=%s", topic, error)
+            log.warning(
+                "topic has messages but cannot be added, consumers cannot read it:"
+                " topic=%s error=%s",
+                topic,
+                error,
+            )

@@ -1,4 +1,4 @@
-"""PURE: the consumer groups of this broker and what each of them may do.
+"""PURE: the table of consumer groups and their settings.
 
 See docs/storage/files.md#the-json-of-state-files and docs/broker/topics.md#topics-from-the-start.
 """
@@ -25,16 +25,17 @@ GROUPS_AT_START: Final = (
 )
 SYSTEM_PREFIX: Final = "CID_RMQ_SYS_"
 _SHOWN: Final = 100
-"""Characters of a name that a remark repeats."""
+"""Characters of a name that a remark quotes."""
 
 
 class GroupRegistry:
     """The consumer groups of one broker, by name.
 
-    Keeps: every change of a group moves `version` on; `groups` is the same view for ever.
+    Invariant: every change of a group increments `version`. `groups` is one view that never changes
+    its identity.
 
-    :param auto_create: whether a group comes to be when it is first heard of.
-    :param limits: how many groups clients may make.
+    :param auto_create: whether an unknown group is created when a client first uses it.
+    :param limits: how many groups clients may create.
     """
 
     def __init__(
@@ -50,12 +51,12 @@ class GroupRegistry:
         return GroupTable(dict(self._groups), self.version)
 
     def restore(self, saved: GroupTable) -> None:
-        """Put what was saved over the groups of the start."""
+        """Load saved groups; they override the predefined ones."""
         self._groups.update(saved.groups)
         self.version = saved.version
 
     def copy_master(self, table: GroupTable) -> bool:
-        """Become the master's table, unless it already is; tells whether anything changed.
+        """Replace all groups by the master's table. Returns whether its version differed.
 
         See docs/protocol/administration.md#what-a-slave-copies.
         """
@@ -67,7 +68,7 @@ class GroupRegistry:
         return True
 
     def create_on_demand(self, name: str, now_ms: int) -> GroupConfig | None:
-        """Create an unknown group that somebody uses; None: it has to be created by an admin first.
+        """Create an unknown group that a client uses; None: an admin has to create it first.
 
         :raises Refused: there are too many groups.
         """
@@ -86,7 +87,8 @@ class GroupRegistry:
 
         :raises Refused: there are too many groups, or its retry topic would have too many queues.
         """
-        limits, queues = self._limits, f"retry queues of group {group.name[:_SHOWN]}"
+        limits = self._limits
+        queues = f"retry queues of group {group.name[:_SHOWN]}"
         old = self._groups.get(group.name)
         if old is None:
             refuse_beyond(
@@ -103,7 +105,7 @@ class GroupRegistry:
         self.version = self.version.next(now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
-        """Forget a group; tells whether there was one."""
+        """Delete a group. Returns whether it existed."""
         if self._groups.pop(name, None) is None:
             return False
         self.version = self.version.next(now_ms)

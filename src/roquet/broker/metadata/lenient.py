@@ -1,6 +1,7 @@
-"""PURE: what of a saved table can be used; a file may say anything.
+"""PURE: drops entries of saved tables that cannot be used, since a file may contain anything.
 
-Numbers fit their Java types: decoding left out the others (`left_out`), which count as dropped here, too.
+Decoding has already left out numbers that do not fit their Java types (`left_out`). They count as
+dropped here, too.
 """
 
 from __future__ import annotations
@@ -23,33 +24,33 @@ from roquet.protocol.records.message import TOPIC_SIZE_MAX, is_legal_name
 
 DELAY_LEVEL_MAX: Final = 1_000
 _QUEUE_OFFSET_END: Final = LONG_MAX // 20
-"""An entry of a queue has 20 bytes, and its place in bytes is a long, too."""
+"""A queue entry has 20 bytes, and its offset in bytes must fit a Java long."""
 _POSITIONS_MAX: Final = 1_024
-"""Of a Bloom filter's bits."""
+"""How many bits of a Bloom filter one group may have."""
 
 V = TypeVar("V")
 
 
 def _kept(table: Mapping[str, V], is_usable: Callable[[str, V], bool]) -> tuple[dict[str, V], int]:
-    """The members that can be used, and how many cannot."""
+    """The usable entries, and the number of dropped ones."""
     kept = {name: value for name, value in table.items() if is_usable(name, value)}
     return kept, len(table) - len(kept)
 
 
 def usable_topics(table: TopicTable) -> tuple[TopicTable, int]:
-    """What can be used, and how many topics cannot."""
+    """The usable topics, and the number of dropped ones."""
     topics, dropped = _kept(table.topics, _is_topic)
     return TopicTable(topics, _version(table.version)), dropped + table.left_out
 
 
 def usable_groups(table: GroupTable) -> tuple[GroupTable, int]:
-    """What can be used, and how many groups cannot."""
+    """The usable groups, and the number of dropped ones."""
     groups, dropped = _kept(table.groups, _is_group)
     return GroupTable(groups, _version(table.version)), dropped + table.left_out
 
 
 def usable_offsets(table: OffsetTable) -> tuple[OffsetTable, int]:
-    """What can be used, and of how many queues the progress cannot."""
+    """The usable consumer offsets, and the number of dropped ones."""
     offsets = {
         key: {queue_id: at for queue_id, at in queues.items() if queue_id >= 0}
         for key, queues in table.offsets.items()
@@ -59,7 +60,7 @@ def usable_offsets(table: OffsetTable) -> tuple[OffsetTable, int]:
 
 
 def usable_delays(table: DelayOffsetTable) -> tuple[DelayOffsetTable, int]:
-    """What can be used, and of how many delay levels the progress cannot."""
+    """The usable offsets of delay levels, and the number of dropped ones."""
     offsets = {
         level: at
         for level, at in table.offsets.items()
@@ -69,7 +70,7 @@ def usable_delays(table: DelayOffsetTable) -> tuple[DelayOffsetTable, int]:
 
 
 def usable_filters(table: FilterTable) -> tuple[FilterTable, int]:
-    """What can be used, and how many filters cannot."""
+    """The usable filters, and the number of dropped ones."""
     filters = {
         topic: _kept(groups, lambda _, data: _is_filter(data))
         for topic, groups in table.filters.items()
@@ -102,6 +103,6 @@ def _is_filter(data: FilterData) -> bool:
 
 
 def _version(version: DataVersion) -> DataVersion:
-    """One that the next change can count on from; else a new one."""
+    """The saved version, or a new one if the next change could not increment it."""
     numbers = version.timestamp, version.counter, version.state_version
     return version if all(number < LONG_MAX for number in numbers) else DataVersion()

@@ -1,6 +1,7 @@
-"""PURE: who is connected: the channels of each producer and consumer group.
+"""PURE: the connected members of producer and consumer groups, and their subscriptions.
 
-A channel is whatever the caller uses as one: it is only kept and compared here.
+A channel is the connection of a member. It is only stored and compared here, so tests may use any
+hashable object.
 
 See docs/broker/consumers.md#members and docs/protocol/consuming.md#heartbeats.
 """
@@ -17,19 +18,19 @@ from roquet.protocol.bodies.tables import ConsumerData, Subscription
 C = TypeVar("C", bound=Hashable)
 
 Wishes: TypeAlias = Mapping[str, tuple[str, str]]
-"""Topic -> type and text of the expression that says what is wanted of it."""
+"""Topic -> type and text of the expression by which a member subscribes to it."""
 
 _CHARACTERS_MAX: Final = 256
-"""Of the texts of one subscription; longer ones count as several."""
+"""Characters of the texts of one subscription; longer texts count as several subscriptions."""
 _SHOWN_MAX: Final = 300
-"""Characters of an expression in a line of the log."""
+"""Characters of an expression in a log line."""
 SILENCE_MS_MAX: Final = 120_000
-"""A channel without a heartbeat for so long is closed."""
+"""A channel is closed after this time without a heartbeat (Apache's channel expiry)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Who is at the other end of a channel, and when it was last heard of."""
+    """The client at the other end of a channel; `seen_ms` is the time of its last heartbeat."""
 
     client_id: str
     language: str
@@ -40,11 +41,12 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerGroup(Generic[C]):
-    """The consumers of one group that are connected, and what they all want.
+    """The connected consumers of one group, and the group's subscriptions.
 
-    The last heartbeat of any member decides how the whole group consumes: its members have to agree.
-    `disagreement` says what they do not agree on; it is empty while they do. To keep it up to date all members are
-    looked at only when they begin or may cease to disagree: thousands of them may leave in one turn of the loop.
+    The last heartbeat of any member sets how the whole group consumes: its members have to agree.
+    `disagreement` names two members with different subscriptions; it is empty while all agree. All
+    members are compared only when a disagreement begins or may end, because thousands of members
+    may leave in one turn of the event loop.
     """
 
     name: str
@@ -56,17 +58,17 @@ class ConsumerGroup(Generic[C]):
     disagreement: str = ""
     _wishes: dict[C, Wishes] = field(default_factory=dict)
     _differing: tuple[C, ...] = ()
-    """The two members that `disagreement` names: while both stay as they are, it holds, whatever the others want."""
+    """The two members that `disagreement` names. It holds until one of these two changes."""
     _weights: dict[C, int] = field(default_factory=dict)
 
     def join(self, channel: C, member: Member) -> bool:
-        """Tells whether the list of clients changed."""
+        """Add or refresh a member. Returns whether the list of client ids changed."""
         old = self.members.get(channel)
         self.members[channel] = member
         return old is None or old.client_id != member.client_id
 
     def leave(self, channel: C) -> bool:
-        """Tells whether it was a member."""
+        """Remove a member. Returns whether it was one."""
         self._weights.pop(channel, None)
         self._wishes.pop(channel, None)
         if channel in self._differing:
@@ -74,7 +76,7 @@ class ConsumerGroup(Generic[C]):
         return self.members.pop(channel, None) is not None
 
     def wish(self, channel: C, subscriptions: Iterable[Subscription]) -> bool:
-        """Note what one member wants; tells whether the members have begun to disagree, or do about something else."""
+        """Store the subscriptions of one member. Returns whether there is a new disagreement."""
         wishes = _wishes_of(subscriptions)
         if self._wishes.get(channel) == wishes:
             return False
@@ -86,12 +88,16 @@ class ConsumerGroup(Generic[C]):
         return self.disagreement not in ("", before)
 
     def _differs_from_all(self, channel: C) -> bool:
-        """Whether one member wants something else than the others, who agree."""
+        """Whether a member's subscriptions differ from those of the others, who agree."""
         other = next((each for each in self._wishes if each != channel), channel)
         return self._differ((channel, other))
 
     def _shared(self, wishes: Wishes) -> Wishes:
-        """The object that others keep who want the same: for thousands of members it is one, and known at a glance."""
+        """An equal object that another member has, if the first or the last member has one.
+
+        Thousands of members with equal subscriptions then share one object, which saves memory and
+        lets `_differ` compare by identity.
+        """
         ends = (
             next(iter(self._wishes.values()), wishes),
             next(reversed(self._wishes.values()), wishes),
@@ -99,30 +105,34 @@ class ConsumerGroup(Generic[C]):
         return next((known for known in ends if known == wishes), wishes)
 
     def weight(self, channel: C) -> int:
-        """How many subscriptions one member counts as; 0 before its first heartbeat."""
+        """The number of subscriptions that one member counts for; 0 before its first heartbeat."""
         return self._weights.get(channel, 0)
 
     def _compare(self) -> None:
-        """Two members that want different things are enough to be told of."""
+        """Find two members with different subscriptions and describe the difference."""
         first, other = next(filter(self._differ, pairwise(self._wishes)), (None, None))
         if first is None or other is None:
             self.disagreement, self._differing = "", ()
             return
         self._differing = first, other
-        one, two = self._wishes[first], self._wishes[other]
+        one = self._wishes[first]
+        two = self._wishes[other]
         topic = min(topic for topic in one.keys() | two.keys() if one.get(topic) != two.get(topic))
         names = self.members[first].client_id, self.members[other].client_id
-        self.disagreement = f"{names[0]} wants {_shown(one.get(topic))} of {topic}, {names[1]} {_shown(two.get(topic))}"
+        self.disagreement = (
+            f"{names[0]} wants {_shown(one.get(topic))} of {topic},"
+            f" {names[1]} {_shown(two.get(topic))}"
+        )
 
     def _differ(self, pair: tuple[C, C]) -> bool:
         one, two = self._wishes[pair[0]], self._wishes[pair[1]]
         return one is not two and one != two
 
     def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
-        """Take over what a heartbeat wants; tells whether the set of topics changed.
+        """Apply the subscriptions of a heartbeat. Returns whether the set of topics changed.
 
-        A subscription gives way to a newer one only, else heartbeats that overtake each other would make it go back
-        and forth (docs/pitfalls.md#trap-28).
+        Only a newer version replaces a subscription. Otherwise heartbeats that overtake each other
+        would switch it back and forth (docs/pitfalls.md#trap-28).
         """
         wanted = {subscription.topic: subscription for subscription in subscriptions}
         topics_changed = wanted.keys() != self.subscriptions.keys()
@@ -140,8 +150,10 @@ def _wishes_of(subscriptions: Iterable[Subscription]) -> Wishes:
 
 
 def _weight(group: str, wishes: Wishes) -> int:
-    """What a member counts: one for each subscription, or one without any, and one for each `_CHARACTERS_MAX`
-    characters of its texts: of expressions alone a heartbeat may bring 512 KiB for each of 2,000 groups.
+    """The number of subscriptions that a member counts for, at least 1.
+
+    Each subscription counts 1, and 1 more for each `_CHARACTERS_MAX` characters of its texts:
+    expressions alone may take 512 KiB of a heartbeat for each of 2,000 groups.
     """
     sizes = (len(topic) + len(kind) + len(text) for topic, (kind, text) in wishes.items())
     return (
@@ -156,7 +168,8 @@ def _shown(wish: tuple[str, str] | None) -> str:
 class Consumers(Generic[C]):
     """The connected consumers of all groups.
 
-    Keeps: a group is here as long as it has a channel; `subscription_count` is what all members count.
+    Invariant: a group is here exactly while it has a channel. `subscription_count` is the sum of
+    the weights of all members.
     """
 
     def __init__(self) -> None:
@@ -165,7 +178,7 @@ class Consumers(Generic[C]):
         self._groups_of: dict[C, set[str]] = {}
 
     def register(self, channel: C, member: Member, data: ConsumerData) -> bool:
-        """Take a heartbeat; tells whether the group's members must be told."""
+        """Apply a heartbeat. Returns whether the members of the group must be notified."""
         group = self.groups.get(data.group)
         if group is None:
             group = ConsumerGroup(
@@ -181,7 +194,7 @@ class Consumers(Generic[C]):
         return joined or topics_changed
 
     def disagreement(self, channel: C, data: ConsumerData) -> str:
-        """What the members of a group disagree on since this heartbeat; empty: nothing, or nothing new."""
+        """The disagreement that this heartbeat caused in its group; empty: none, or none new."""
         group = self.groups[data.group]
         before = group.weight(channel)
         is_new = group.wish(channel, data.subscriptions)
@@ -189,7 +202,7 @@ class Consumers(Generic[C]):
         return group.disagreement if is_new else ""
 
     def count_with(self, channel: C, consumers: Iterable[ConsumerData]) -> int:
-        """What all members would count, at most, after such a heartbeat."""
+        """An upper bound of `subscription_count` after such a heartbeat."""
         count = self.subscription_count
         for data in consumers:
             group = self.groups.get(data.group)
@@ -198,7 +211,7 @@ class Consumers(Generic[C]):
         return count
 
     def unregister(self, channel: C, group_name: str) -> bool:
-        """A consumer leaves one group; tells whether the others must be told."""
+        """Remove a consumer from one group. Returns whether the other members must be notified."""
         group = self.groups.get(group_name)
         if group is None:
             return False
@@ -214,30 +227,33 @@ class Consumers(Generic[C]):
         return True
 
     def closed(self, channel: C) -> list[str]:
-        """A channel ended; the groups whose members must be told."""
+        """Remove a closed channel. Returns the groups whose members must be notified."""
         names = sorted(self._groups_of.get(channel, ()))
         return [name for name in names if self.unregister(channel, name)]
 
     def silent(self, now_ms: float) -> Iterator[list[C]]:
-        """Channels to close, group by group; closing them is what takes them out."""
+        """The channels to close, group by group. `closed` removes them when they are closed."""
         return _silent([group.members for group in self.groups.values()], now_ms)
 
     def groups_of(self, channel: C) -> set[str]:
-        """The groups of those who speak over a channel."""
+        """The groups of the members on a channel."""
         return set(self._groups_of.get(channel, ()))
 
     def has_room(self, channel: C, group: str, count_max: int) -> bool:
-        """Whether a channel is in a group, or may come to it where no more than `count_max` may be."""
+        """Whether a channel is in a group, or could join without exceeding `count_max` members."""
         found = self.groups.get(group)
         return found is None or channel in found.members or len(found.members) < count_max
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """What a connected group wants of a topic."""
+        """The subscription of a connected group to a topic."""
         found = self.groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
     def client_ids(self, group: str) -> list[str]:
-        """One per channel, so that a client that came back may be there twice (docs/pitfalls.md#trap-32)."""
+        """The client ids of a group, one per channel.
+
+        A client that reconnected may be in the list twice (docs/pitfalls.md#trap-32).
+        """
         found = self.groups.get(group)
         return [] if found is None else [member.client_id for member in found.members.values()]
 
@@ -246,12 +262,12 @@ class Consumers(Generic[C]):
         return [] if found is None else list(found.members)
 
     def gave_up(self, group: str, topic: str) -> bool:
-        """Whether a connected group does not want a topic, in which it may still have progress."""
+        """Whether a connected group does not subscribe to a topic (it may have offsets there)."""
         found = self.groups.get(group)
         return found is not None and bool(found.subscriptions) and topic not in found.subscriptions
 
     def channel_of(self, group: str, client_id: str) -> C | None:
-        """Where a member of a group is reached; of one that came back, the newer channel."""
+        """The channel of a member; the newer one if the client has reconnected."""
         found = self.groups.get(group)
         members = () if found is None else reversed(found.members.items())
         return next((channel for channel, member in members if member.client_id == client_id), None)
@@ -260,8 +276,9 @@ class Consumers(Generic[C]):
 class Producers(Generic[C]):
     """The connected producers of all groups.
 
-    Keeps: a group is here as long as it has a channel, a client id as long as its latest channel produces;
-           `count` is what all members count, as that of consumers without subscriptions.
+    Invariant: a group is here exactly while it has a channel, a client id while its latest channel
+    is in a group. `count` is the sum of the weights of all members, each as of a consumer without
+    subscriptions.
     """
 
     def __init__(self) -> None:
@@ -271,7 +288,7 @@ class Producers(Generic[C]):
         self._groups_of: dict[C, set[str]] = {}
 
     def register(self, channel: C, member: Member, group: str) -> None:
-        """Take a heartbeat."""
+        """Apply a heartbeat."""
         members = self.groups.setdefault(group, {})
         if channel not in members:
             self.count += _weight(group, {})
@@ -280,7 +297,7 @@ class Producers(Generic[C]):
         self._groups_of.setdefault(channel, set()).add(group)
 
     def unregister(self, channel: C, group: str) -> None:
-        """A producer leaves one group."""
+        """Remove a producer from one group."""
         members = self.groups.get(group, {})
         member = members.pop(channel, None)
         if member is None:
@@ -296,30 +313,30 @@ class Producers(Generic[C]):
                 del self._channel_of[member.client_id]
 
     def count_with(self, channel: C, groups: Iterable[str]) -> int:
-        """What all members would count after such a heartbeat."""
+        """The value of `count` after such a heartbeat."""
         new = (group for group in set(groups) if channel not in self.groups.get(group, ()))
         return self.count + sum(_weight(group, {}) for group in new)
 
     def closed(self, channel: C) -> None:
-        """A channel ended."""
+        """Remove a closed channel from all groups."""
         for group in sorted(self._groups_of.get(channel, ())):
             self.unregister(channel, group)
 
     def silent(self, now_ms: float) -> Iterator[list[C]]:
-        """As `Consumers.silent`."""
+        """The channels to close, group by group; see `Consumers.silent`."""
         return _silent(list(self.groups.values()), now_ms)
 
     def groups_of(self, channel: C) -> set[str]:
-        """The groups of those who speak over a channel."""
+        """The groups of the members on a channel."""
         return set(self._groups_of.get(channel, ()))
 
     def has_room(self, channel: C, group: str, count_max: int) -> bool:
-        """As `Consumers.has_room`."""
+        """Whether a channel may be in a group; see `Consumers.has_room`."""
         members = self.groups.get(group, {})
         return channel in members or len(members) < count_max
 
     def channel_of(self, client_id: str) -> C | None:
-        """Where a client is reached by its id, as answers to its requests need it."""
+        """The latest channel of a client id; replies to its requests are sent there."""
         return self._channel_of.get(client_id)
 
     def channels(self, group: str) -> list[C]:

@@ -1,4 +1,4 @@
-"""Topics and groups as handlers use them: what may be made on demand is made, and whoever must know of it is told."""
+"""Topics and groups as handlers use them: created on demand, saved and registered on change."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from roquet.protocol.records.message import check_topic
 class Metadata:
     """The topics and groups of one broker.
 
-    Keeps: no change of either goes past `topics_changed` and `groups_changed`; `topics` and `groups` are the
-           registries' own views, for lookups of what exists.
+    Invariant: every change calls `topics_changed` or `groups_changed`. `topics` and `groups` are
+    the registries' own views, for lookups without creation.
 
-    :param topics_changed: saves the topics and tells the name servers.
+    :param topics_changed: saves the topics and registers them at the name servers.
     :param groups_changed: saves the groups.
     """
 
@@ -43,7 +43,7 @@ class Metadata:
         self.groups: Final[Mapping[str, GroupConfig]] = groups.groups
 
     def group(self, name: str) -> GroupConfig | None:
-        """A group, made if it may be; None: an admin has to create it first.
+        """A group, created if that is allowed; None: an admin has to create it first.
 
         :raises Refused: there are too many groups.
         """
@@ -58,9 +58,9 @@ class Metadata:
     def topic_for_send(
         self, name: str, pattern: str, queues_wanted: int, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """A topic, made after the pattern topic if it may be; None: it has to be created first.
+        """A topic, created after the pattern topic if that is allowed; None: it does not exist.
 
-        The caller has checked that the name is a legal one.
+        The caller has checked that the name is legal.
 
         :raises Refused: there are too many topics.
         """
@@ -75,16 +75,16 @@ class Metadata:
         return created
 
     def retry_topic(self, group: GroupConfig, sys_flag: int = 0) -> TopicConfig | None:
-        """The group's retry topic, made if need be; None: the group's name leaves no room for one."""
+        """The group's retry topic, created if missing; None: the topic's name would be too long."""
         queues = min(max(1, group.retry_queues), self._limits.topic_queue_nums_max)
         return self._made(retry_topic(group.name, queues, sys_flag))
 
     def dead_letter_topic(self, group: str) -> TopicConfig | None:
-        """The group's dead letter topic, made if need be; None: the group's name leaves no room for one."""
+        """The group's dead letter topic, created if missing; None: its name would be too long."""
         return self._made(dead_letter_topic(group))
 
     def system_topic(self, topic: TopicConfig) -> TopicConfig | None:
-        """A topic that the broker itself needs, made on first use."""
+        """A topic that the broker itself needs, created if missing."""
         return self._made(topic)
 
     def _made(self, topic: TopicConfig) -> TopicConfig | None:
@@ -104,12 +104,12 @@ class Metadata:
         self._topics_changed(then)
 
     def delete_topic(self, name: str, then: Then | None = None) -> None:
-        """Deleting what is not there succeeds, too: it is gone."""
+        """Delete a topic. Succeeds for an unknown topic, too."""
         self.topic_registry.delete(name, self._now_ms())
         self._topics_changed(then)
 
     def set_ordered(self, ordered: Collection[str]) -> None:
-        """The name servers' word on which topics are ordered."""
+        """Mark exactly these topics as ordered, as the name servers say."""
         if self.topic_registry.set_ordered(ordered, self._now_ms()):
             self._topics_changed()
 
@@ -118,7 +118,7 @@ class Metadata:
         self._groups_changed(then)
 
     def delete_group(self, name: str, then: Then | None = None) -> None:
-        """Deleting what is not there succeeds, too: it is gone."""
+        """Delete a group. Succeeds for an unknown group, too."""
         self.group_registry.delete(name, self._now_ms())
         self._groups_changed(then)
 

@@ -1,4 +1,4 @@
-"""Tables <-> JSON files with a backup, in Apache's form, below `config/` of the store.
+"""Saves and loads tables as Apache's JSON files, with backups, in `config/` of the store.
 
 See docs/storage/files.md#state-files.
 """
@@ -35,11 +35,11 @@ T = TypeVar("T", bound=Table)
 R = TypeVar("R")
 
 Then = Callable[[OSError | None], None]
-"""What happens once a change is on disk, or could not be written."""
+"""Called when a change is on disk, or with the error if it could not be written."""
 
 
 class Changed(Protocol):
-    """Told that a table changed; `then` is called once the change is on disk."""
+    """Callback for a changed table; `then` is called when the change is on disk."""
 
     def __call__(self, then: Then | None = None) -> None: ...
 
@@ -47,9 +47,10 @@ class Changed(Protocol):
 async def until_saved(change: Callable[[Then], None]) -> None:
     """Make a change and wait until it is on disk.
 
-    Whoever waits may be cancelled; the change is saved all the same.
+    If the caller is cancelled, the change is saved anyway.
 
-    :raises OSError: it could not be written.
+    :param change: makes the change; calls its argument when the change is saved.
+    :raises OSError: the file could not be written.
     """
     saved: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
     change(lambda error: None if saved.cancelled() else saved.set_result(error))
@@ -61,7 +62,8 @@ async def until_saved(change: Callable[[Then], None]) -> None:
 class StateFile(Generic[T]):
     """The file of one table.
 
-    Keeps: one write at a time; a write that begins takes the table as it is then, so that many changes are one write.
+    Invariant: one write at a time. A write saves the table as it is when the write begins, so that
+    many changes need one write.
 
     :param table: gives the table's present state.
     """
@@ -77,16 +79,20 @@ class StateFile(Generic[T]):
         self._writing: asyncio.Task[None] | None = None
         self._is_failing = False
         self.was_damaged = False
-        """Whether `load` found bytes that it could not read."""
+        """Whether `load` found a file or backup that it could not decode."""
 
     def load(self, kind: Callable[[Mapping[str, Any]], R]) -> R | None:
-        """What was saved, from the backup where the file itself cannot be read; None: nothing that can be read.
+        """Load the table from the file, or from the backup if the file is damaged.
 
-        What cannot be read is moved aside, never deleted, and told of in one line: the broker starts whatever its
-        files say. A file without a byte was never written so: it is damaged, too.
+        A damaged file is moved aside, never deleted, and logged in one line: it never keeps the
+        broker from starting. An empty file counts as damaged, because none is ever written.
+
+        :param kind: decodes the JSON of the table.
+        :returns: the table, None if neither file could be decoded.
         """
         self._remove_unfinished()
-        data, backup = self._disk.read(self._path), self._disk.read(self._backup)
+        data = self._disk.read(self._path)
+        backup = self._disk.read(self._backup)
         saved, why = _parsed(data, kind)
         if why and data is not None:
             self.was_damaged = True
@@ -111,12 +117,12 @@ class StateFile(Generic[T]):
         return saved
 
     def _remove_unfinished(self) -> None:
-        """Delete what a crash left of a write that was under way."""
+        """Delete the temporary file of a write that a crash interrupted."""
         names = {name for name, _ in self._disk.names(self._path.parent)}
         for path in (self._path, self._backup):
             unfinished = path.with_name(path.name + ".tmp")
             if unfinished.name in names:
-                with suppress(OSError):  # it does no harm where it is
+                with suppress(OSError):  # a leftover does no harm
                     self._disk.delete(unfinished)
 
     @property
@@ -124,16 +130,16 @@ class StateFile(Generic[T]):
         return self._path
 
     def keep_a_copy(self) -> None:
-        """Some of it cannot be used: the next write would lose that."""
+        """Copy the file beside itself: the next write will drop the entries that cannot be used."""
         data = self._disk.read(self._path)
         if data is not None:
             with suppress(OSError, StopIteration):
                 self._disk.replace(self._free_name(self._path, data), data)
 
     def _free_name(self, path: Path, data: bytes) -> Path:
-        """A name for damaged bytes that nobody has yet, or that has the very same already.
+        """A name for a copy of damaged bytes: an unused one, or one with the same bytes.
 
-        :raises StopIteration: there are too many.
+        :raises StopIteration: all 99 names are used.
         """
         names = (
             path.with_name(f"{path.name}.damaged{number}")
@@ -142,24 +148,27 @@ class StateFile(Generic[T]):
         return next(name for name in names if self._disk.read(name) in (None, data))
 
     def _moved_aside(self, path: Path, data: bytes) -> str:
-        """Where bytes that cannot be read are from now on."""
+        """Move a damaged file aside. Returns its new path, or why it could not be moved."""
         try:
             free = self._free_name(path, data)
             self._disk.replace(free, data)
             self._disk.delete(path)
         except (OSError, StopIteration) as error:
-            return f"nowhere ({error or 'there are too many'}), and is there until the next change of the table"
+            return (
+                f"nowhere ({error or 'there are too many'}),"
+                " and is there until the next change of the table"
+            )
         return str(free)
 
     def _put_back(self, data: bytes) -> None:
-        """The backup takes the place of the file at once, lest the next write makes a backup of what is broken."""
+        """Replace the file by its backup now; else the next write would back up damaged bytes."""
         try:
             self._disk.replace(self._path, data)
         except OSError as error:
             log.error("file not restored from its backup: path=%s error=%s", self._path, error)
 
     def changed(self, then: Then | None = None) -> None:
-        """The table changed: write it, soon."""
+        """Write the changed table soon; `then` is called when it is on disk."""
         self._dirty = True
         if then is not None:
             self._waiting.append(then)
@@ -174,7 +183,7 @@ class StateFile(Generic[T]):
     async def flush(self) -> None:
         """Wait until the table as it is now is on disk.
 
-        :raises OSError: it could not be written.
+        :raises OSError: the file could not be written.
         """
         await until_saved(self.changed)
 
@@ -217,7 +226,7 @@ class StateFile(Generic[T]):
 
 
 def _parsed(data: bytes | None, kind: Callable[[Mapping[str, Any]], R]) -> tuple[R | None, str]:
-    """The table that the bytes of a file are, and why they are none."""
+    """Decode the bytes of a file. Returns the table, or None and the reason."""
     if data is None:
         return None, ""
     if not data:

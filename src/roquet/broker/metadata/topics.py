@@ -1,7 +1,7 @@
-"""PURE: the topics of this broker: those it has from the start, those made on demand, those an admin made.
+"""PURE: the topic table: predefined topics, topics created on demand, topics created by admins.
 
-See docs/protocol/producing.md#how-a-broker-makes-a-topic, docs/protocol/messages.md#system-topics and
-docs/broker/topics.md#topics-from-the-start.
+See docs/protocol/producing.md#how-a-broker-makes-a-topic,
+docs/protocol/messages.md#system-topics and docs/broker/topics.md#topics-from-the-start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from roquet.protocol.records.message import (
 )
 
 SCHEDULE_QUEUES: Final = 18
-"""One per delay level; Apache keeps to 18 whatever levels are configured."""
+"""Apache's number of queues of the schedule topic, whatever levels are configured."""
 SYSTEM_PREFIX: Final = "rmq_sys_"
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
@@ -39,12 +39,12 @@ _INHERITABLE: Final = READ_WRITE | _INHERIT_ONLY
 
 
 def retry_topic(group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
-    """Where a group's messages go that are to be consumed again."""
+    """The topic for messages of a group that are to be consumed again."""
     return TopicConfig(RETRY_PREFIX + group, queues, queues, READ_WRITE, sys_flag=sys_flag)
 
 
 def dead_letter_topic(group: str) -> TopicConfig:
-    """Where a group's messages end that failed too often; readable since 4.9.2."""
+    """The topic for messages of a group that failed too often; readable since 4.9.2."""
     return TopicConfig(DEAD_LETTER_PREFIX + group, 1, 1, READ_WRITE)
 
 
@@ -58,9 +58,9 @@ def topics_at_start(
     broker_topic: bool = True,
     trace_topic: str | None = None,
 ) -> list[TopicConfig]:
-    """What every broker has before anybody asks (docs/broker/topics.md#topics-from-the-start).
+    """The predefined topics of a broker (docs/broker/topics.md#topics-from-the-start).
 
-    :param trace_topic: the trace topic's name where this broker shall have it.
+    :param trace_topic: the name of the trace topic; None for no trace topic.
     """
     topics = [TopicConfig(SELF_TEST_TOPIC, 1, 1)]
     if auto_create:
@@ -81,10 +81,11 @@ def topics_at_start(
 class TopicRegistry:
     """The topics of one broker, by name.
 
-    Keeps: every change of a topic moves `version` on; `topics` is the same view for ever.
+    Invariant: every change of a topic increments `version`. `topics` is one view that never changes
+    its identity.
 
-    :param auto_create: whether sends to unknown topics may use the default topic as their pattern.
-    :param limits: how many topics, and queues of one, clients may make.
+    :param auto_create: whether a send to an unknown topic may create it after the default topic.
+    :param limits: how many topics, and queues per topic, clients may create.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class TopicRegistry:
 
     @property
     def system_names(self) -> list[str]:
-        """Topics that belong to the brokers, not to users."""
+        """The topics that belong to brokers, not to users."""
         return sorted(self._system)
 
     def is_system(self, name: str) -> bool:
@@ -115,13 +116,16 @@ class TopicRegistry:
         return TopicTable(dict(self._topics), self.version)
 
     def restore(self, saved: TopicTable, now_ms: int) -> None:
-        """Put what was saved over the topics of the start; those that are new with this start move the version on."""
+        """Load saved topics; they override the predefined ones.
+
+        Predefined topics that were not saved yet increment the version.
+        """
         is_new = not self._topics.keys() <= saved.topics.keys()
         self._topics.update(saved.topics)
         self.version = saved.version.next(now_ms) if is_new else saved.version
 
     def copy_master(self, table: TopicTable) -> bool:
-        """Become the master's table, unless it already is; tells whether anything changed.
+        """Replace all topics by the master's table. Returns whether its version differed.
 
         See docs/protocol/administration.md#what-a-slave-copies.
         """
@@ -133,16 +137,20 @@ class TopicRegistry:
         return True
 
     def update(self, topic: TopicConfig, now_ms: int) -> None:
-        """Create or change a topic. Whether it is ordered stays: only the name servers decide that.
+        """Create or change a topic. A change keeps `order`, which only the name servers set.
 
-        :raises Refused: there are too many topics, or it has more queues than it may have and had before.
+        :raises Refused: there are too many topics, or the topic would have more queues than the
+            limit and than before.
         """
         old = self._topics.get(topic.name)
         self._refuse_beyond_limits(topic, old)
         self._put(replace(topic, order=old.order) if old is not None else topic, now_ms)
 
     def create(self, topic: TopicConfig, now_ms: int) -> bool:
-        """Create a topic of the broker's own, or of a group, where there is none of that name; tells whether it did."""
+        """Create a topic of the broker itself or of a group, beyond limits if need be.
+
+        :returns: False if the topic exists.
+        """
         if topic.name in self._topics:
             return False
         self._put(topic, now_ms)
@@ -151,11 +159,12 @@ class TopicRegistry:
     def create_for_send(
         self, name: str, pattern_name: str, queues_wanted: int, now_ms: int, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """Create an unknown topic that somebody sends to; None: it has to exist first.
+        """Create an unknown topic for a send; None: an admin has to create it first.
 
         See docs/protocol/producing.md#how-a-broker-makes-a-topic.
 
-        :param pattern_name: the topic whose permissions and number of queues it takes, where that may be inherited.
+        :param pattern_name: the topic to copy the permission and number of queues from, if it has
+            the permission INHERIT.
         :raises Refused: there are too many topics.
         """
         pattern = self._pattern(pattern_name)
@@ -186,9 +195,9 @@ class TopicRegistry:
         refuse_beyond(queues, max(had, limits.topic_queue_nums_max), what, "topicQueueNumsMax")
 
     def queues_to_scan(self, name: str, count: int) -> range:
-        """The ids of a topic's `count` queues, for an answer about each of them.
+        """The queue ids of a topic with `count` queues, for an answer about each queue.
 
-        :raises Refused: an older table gave it so many that no answer could hold them.
+        :raises Refused: the topic was saved with so many queues that no answer could hold them.
         """
         refuse_beyond(
             count, self._limits.topic_queue_nums_max, f"queues of topic {name}", "topicQueueNumsMax"
@@ -206,14 +215,14 @@ class TopicRegistry:
         return topic
 
     def delete(self, name: str, now_ms: int) -> bool:
-        """Forget a topic; tells whether there was one."""
+        """Delete a topic. Returns whether it existed."""
         if self._topics.pop(name, None) is None:
             return False
         self.version = self.version.next(now_ms)
         return True
 
     def set_ordered(self, ordered: Collection[str], now_ms: int) -> bool:
-        """Exactly these topics are ordered, as the name servers have it; tells whether anything changed."""
+        """Mark exactly these topics as ordered. Returns whether anything changed."""
         changed = [
             topic for topic in self._topics.values() if topic.order != (topic.name in ordered)
         ]

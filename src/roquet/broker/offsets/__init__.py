@@ -1,4 +1,4 @@
-"""What groups have consumed: consumer offsets, delay offsets, lag.
+"""Consumer offsets, delay offsets, lag of consumer groups.
 
 May import of `broker`: config, delivery, metadata.
 """

@@ -1,4 +1,4 @@
-"""PURE: how far each group has consumed, and how far delayed messages are delivered.
+"""PURE: consumer offsets of groups, and delay offsets (the next message of each delay level).
 
 See docs/storage/files.md#the-json-of-state-files and docs/broker/consumers.md#consumer-offsets.
 """
@@ -20,15 +20,15 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _KEY_SIZE_MAX: Final = 1000
-"""Characters of a topic's and a group's name together; legal names have fewer."""
+"""Characters of a topic's and a group's name together; legal names are shorter."""
 _NONE: Final[Mapping[Any, Any]] = {}
 
 
 def start_of_young_queue(min_offset: int, *, first_in_memory: bool) -> QueueOffset | None:
-    """Where a group without progress starts by the broker's word; None: the client has to decide.
+    """The offset at which a group without a committed offset starts; None: the client decides.
 
-    In a queue that still has its first message, and that in memory, everybody starts at 0, even who asked for the
-    end (docs/pitfalls.md#trap-29).
+    If a queue still has its first message, and has it in memory, every group starts at 0, even one
+    that asked to start at the end (docs/pitfalls.md#trap-29).
     """
     return QueueOffset(0) if min_offset <= 0 and first_in_memory else None
 
@@ -44,7 +44,10 @@ class Commit:
 
 
 class _Part(dict[K, V]):
-    """A part of the offsets. Tables that were given out share it, unless it was made since the last of them (`age`)."""
+    """A part of the offsets, which returned tables share (copy on write).
+
+    A part of the present `age` was made after the last table was returned, so it is not shared.
+    """
 
     __slots__ = ("age",)
 
@@ -60,13 +63,16 @@ _Groups: TypeAlias = _Part[str, _Queues]
 class ConsumerOffsets:
     """The next offset of each group in each queue.
 
-    Keeps: the last word counts, also when it goes backwards or comes from a former owner of the queue
-    (docs/pitfalls.md#trap-30); `changes` grows with every change; `count` is how many offsets there are; `_topics`
-    names exactly the pairs that `_offsets` has. What a table shares with `_offsets` is not changed any more, but
-    replaced by a copy: a table is one moment's, and taking it costs no more than a list of the topics.
+    The last commit counts, even if it goes back or comes from a former owner of the queue
+    (docs/pitfalls.md#trap-30).
 
-    :param remembers: (slaves) keep apart what is committed here, until the master has it.
-    :param limits: how many offsets clients may make it keep.
+    Invariant: `changes` grows with every change. `count` is the number of offsets. `_topics` names
+    exactly the pairs that `_offsets` has. Parts that a returned table shares with `_offsets` are
+    replaced by copies instead of being changed. So a table stays as it was, and taking one costs no
+    more than a list of the topics.
+
+    :param remembers: on a slave, keep offsets that were committed here until the master has them.
+    :param limits: how many offsets clients may commit.
     """
 
     def __init__(self, *, remembers: bool = False, limits: Limits | None = None) -> None:
@@ -74,18 +80,18 @@ class ConsumerOffsets:
         self._offsets: dict[str, _Groups] = {}
         """Topic -> group -> queue id -> offset."""
         self._topics: dict[str, dict[str, None]] = {}
-        """Group -> topics in which it has progress."""
+        """Group -> topics in which it has offsets."""
         self._age = 0
-        """Tables given out so far."""
+        """The number of tables returned so far."""
         self.count = 0
         self._own: dict[tuple[str, str], dict[int, int]] | None = {} if remembers else None
         self.changes = 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """What a group says of a queue; neither has to be known.
+        """Store the offset of a group in a queue. Neither group nor queue has to exist.
 
-        :raises Refused: it is the first word on that queue, and there are too many offsets, or it has an odd name
-            or number.
+        :raises Refused: the group has no offset in this queue yet, and there are too many offsets,
+            or the topic, group or queue id cannot exist.
         """
         groups = self._offsets.get(topic)
         queues = None if groups is None else groups.get(group)
@@ -102,9 +108,8 @@ class ConsumerOffsets:
             self._own.setdefault((topic, group), {})[queue_id] = offset
 
     def _refuse_new(self, group: str, topic: str, queue_id: int) -> None:
-        if (
-            len(topic) + len(group) >= _KEY_SIZE_MAX or "@" in topic
-        ):  # which ends the topic in a saved table
+        # in saved tables the key is topic@group
+        if len(topic) + len(group) >= _KEY_SIZE_MAX or "@" in topic:
             remark = f"an offset of {topic[:100]}@{group[:100]}: topic or group have no such name"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if queue_id < 0:
@@ -120,11 +125,11 @@ class ConsumerOffsets:
         )
 
     def _queues(self, topic: str, group: str) -> Mapping[int, int]:
-        """The offsets of a group in a topic, to be read."""
+        """The offsets of a group in a topic, only for reading."""
         return self._offsets.get(topic, _NONE).get(group, _NONE)
 
     def _writable(self, topic: str, group: str) -> _Queues:
-        """The same to be changed: no table shares them."""
+        """The offsets of a group in a topic, for writing: not shared with a returned table."""
         groups = self._writable_groups(topic)
         queues = groups.get(group)
         if queues is None:
@@ -140,20 +145,21 @@ class ConsumerOffsets:
         return groups
 
     def told(self, commit: Commit) -> None:
-        """The master has this by now, and its word counts from here on, also where it sets the group back."""
+        """Forget a commit that the master has now; from here on the master's offset counts."""
         own = self._own.get((commit.topic, commit.group), {}) if self._own is not None else {}
         if own.get(commit.queue_id) == commit.offset:
             del own[commit.queue_id]
 
     def committed(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
-        """The next offset of a group in a queue; None: it never said, or something below 0."""
+        """The next offset of a group in a queue; None: none was committed, or one below 0."""
         offset = self._queues(topic, group).get(queue_id, -1)
         return QueueOffset(offset) if offset >= 0 else None
 
     def set_back(self, within_queue: Callable[[str, int, int], int]) -> list[Commit]:
-        """Let no group be further than its queues; tells what was set back, and to where.
+        """Set offsets beyond the end of their queue back to that end.
 
-        :param within_queue: topic, queue id and offset -> the offset, or the end of the queue where that comes first.
+        :param within_queue: topic, queue id and offset -> the offset, or the queue's end if lower.
+        :returns: the offsets that were set back, with their new values.
         """
         back = []
         for topic, groups in self._offsets.items():
@@ -167,15 +173,15 @@ class ConsumerOffsets:
         return back
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics in which the group has progress."""
+        """The topics in which a group has offsets."""
         return list(self._topics.get(group, ()))
 
     def groups_of(self, topic: str) -> list[str]:
-        """Groups that have progress in the topic."""
+        """The groups that have offsets in a topic."""
         return list(self._offsets.get(topic, ()))
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Let one group stand in a topic where another does."""
+        """Set the offsets of `target` in a topic to those of `source`."""
         for queue_id, offset in list(self._queues(topic, source).items()):
             self.commit(target, topic, queue_id, offset)
 
@@ -184,7 +190,7 @@ class ConsumerOffsets:
             self._forget(topic, group)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic of that name made later starts from nothing."""
+        """Delete all offsets in a topic, so that a later topic of this name starts without any."""
         for group in self.groups_of(topic):
             self._forget(topic, group)
 
@@ -200,29 +206,33 @@ class ConsumerOffsets:
         self.changes += 1
 
     def to_table(self) -> OffsetTable:
-        """As it is now, whatever is committed later."""
+        """A table of the present offsets, which later commits do not change."""
         self._age += 1
         return OffsetTable(_ByKey(dict(self._offsets)))
 
     def restore(self, saved: OffsetTable) -> None:
-        """Begin with what was saved, and nothing else."""
-        self._offsets, self._topics = {}, {}
+        """Replace all offsets by the saved ones."""
+        self._offsets = {}
+        self._topics = {}
         for key, queues in saved.offsets.items():
             self._writable(*_split(key)).update(queues)
         self.count = sum(
             len(queues) for groups in self._offsets.values() for queues in groups.values()
         )
 
-    # a slave's
+    # on a slave
 
     def copy_master(self, table: OffsetTable) -> Steps[bool]:
-        """Take the master's word for every topic and group that it names.
+        """Copy the master's offsets of every topic and group in its table.
 
-        See docs/storage/replication.md#offsets-that-were-committed-to-a-slave.
+        Offsets that were committed to this slave are replaced, as on Apache's slaves. With
+        `remembers`, those above the master's are kept. See
+        docs/storage/replication.md#offsets-that-were-committed-to-a-slave.
 
-        What was committed here meanwhile for these is lost, as on Apache's slaves, but for what is remembered and goes
-        beyond it. Tells whether anything changed. A table that is saved between two steps is of two moments at the
-        master: what it says of a group in a topic is of one, and one group does not depend on another.
+        A table that is saved between two steps mixes old and new offsets. This does no harm: the
+        offsets of one group in one topic are copied together, and groups are independent.
+
+        :returns: whether anything changed.
         """
         before = self.changes
         for part in in_parts(table.offsets.items()):
@@ -243,7 +253,7 @@ class ConsumerOffsets:
             self.changes += 1
 
     def _ahead(self, topic: str, group: str, of_master: Mapping[int, int]) -> dict[int, int]:
-        """What was committed here and goes beyond what the master has; what does not is forgotten."""
+        """The offsets committed to this slave that are above the master's; forgets the others."""
         own = (self._own or {}).get((topic, group), {})
         for queue_id in [
             queue_id for queue_id, offset in own.items() if offset <= of_master.get(queue_id, -1)
@@ -252,7 +262,7 @@ class ConsumerOffsets:
         return own
 
     def own(self) -> Steps[list[Commit]]:
-        """What was committed here, and goes beyond the table of the master that was copied last."""
+        """The offsets committed to this slave that are above those in the last copied table."""
         if self._own is None:
             return []
         commits = []
@@ -268,7 +278,7 @@ class ConsumerOffsets:
 
 
 class _ByKey(Mapping[str, Mapping[int, int]]):
-    """The offsets of all topics and groups by `topic@group`, as tables have them."""
+    """The offsets of all topics and groups by `topic@group`, the keys of saved tables."""
 
     def __init__(self, topics: Mapping[str, Mapping[str, Mapping[int, int]]]) -> None:
         self._topics = topics
@@ -285,16 +295,17 @@ class _ByKey(Mapping[str, Mapping[int, int]]):
 
 
 def _split(key: str) -> tuple[str, str]:
-    """Topic and group; neither name can hold an `@`."""
+    """Topic and group of a key `topic@group`; `_refuse_new` admits no topic with an `@`."""
     topic, _, group = key.partition("@")
     return topic, group
 
 
 class DelayOffsets:
-    """The next offset to deliver of each delay level.
+    """The next queue offset to deliver of each delay level.
 
-    Keeps: what `to_table` gives, which is saved and told to slaves, is never further than what is safe: whoever goes on
-    from there, after a crash or in the master's place, may deliver a message twice, but leaves none out.
+    Invariant: the table of `to_table`, which is saved and copied by slaves, has no offset above the
+    durable ones. A broker that continues from it, after a crash or a promotion, may deliver a
+    message twice, but leaves none out.
     """
 
     def __init__(self) -> None:
@@ -303,7 +314,10 @@ class DelayOffsets:
         self._copied: tuple[int, dict[int, int]] | None = None
 
     def delivered(self, level: int, next_offset: int) -> None:
-        """All before `next_offset` of this level is in the log where it belongs, but maybe not on disk."""
+        """All messages of a level before `next_offset` were appended to their topics.
+
+        The appended messages may not be durable yet.
+        """
         self._offsets[level] = next_offset
 
     def next_offset(self, level: int) -> QueueOffset:
@@ -311,32 +325,37 @@ class DelayOffsets:
 
     @property
     def offsets(self) -> Mapping[int, int]:
-        """Level -> next offset, as far as it came."""
+        """Level -> next offset, durable or not."""
         return self._offsets
 
     def settle(self, table: DelayOffsetTable) -> bool:
-        """All that `table` says was delivered is on disk now; tells whether that is news."""
+        """Mark the offsets of `table` as durable. Returns whether any of them changed."""
         is_news = self._safe != table.offsets
         self._safe = dict(table.offsets)
         return is_news
 
     def to_table(self) -> DelayOffsetTable:
-        """As far as it is safe."""
+        """The offsets whose deliveries are durable."""
         return DelayOffsetTable(dict(self._safe))
 
     def now(self) -> DelayOffsetTable:
-        """As far as it came."""
+        """The present offsets, durable or not."""
         return DelayOffsetTable(dict(self._offsets))
 
     def restore(self, saved: DelayOffsetTable) -> None:
-        """Begin with what was saved, and nothing else."""
-        self._offsets, self._safe = dict(saved.offsets), dict(saved.offsets)
+        """Replace all offsets by the saved ones."""
+        self._offsets = dict(saved.offsets)
+        self._safe = dict(saved.offsets)
 
     def copy_master(self, table: DelayOffsetTable, log_end: int, flushed_to: int) -> bool:
-        """The master's table, from a time when its log reached no further than `log_end`; tells whether ours changed.
+        """Copy the master's table once this broker's log is durable up to `log_end`.
 
-        What it says was delivered may still be missing in our log: it counts once that is on disk up to there. Until
-        then what comes later is not looked at.
+        The deliveries that the table counts may still be missing in this log. Until they are
+        durable here, the table waits, and newer tables are ignored.
+
+        :param log_end: at least the end of the master's log when the table was copied.
+        :param flushed_to: the flushed offset of this broker's log.
+        :returns: whether the durable offsets changed.
         """
         if self._copied is None or log_end < self._copied[0]:
             self._copied = log_end, dict(table.offsets)
@@ -348,5 +367,5 @@ class DelayOffsets:
         return self.settle(DelayOffsetTable(offsets))
 
     def forget_copy(self) -> None:
-        """There is another master: what the one before said does not count any more, unless it does already."""
+        """Drop a waiting table, because there is another master."""
         self._copied = None

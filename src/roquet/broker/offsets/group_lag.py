@@ -1,4 +1,4 @@
-"""Where groups stand in the queues of their topics, as tools show it.
+"""The lag of consumer groups: their offsets compared with the ends of the queues, for tools.
 
 See docs/protocol/administration.md#lag.
 """
@@ -19,10 +19,10 @@ from roquet.transport.connection import Connection
 
 
 class GroupLag:
-    """Compares progress with the ends of queues.
+    """Computes ConsumeStats: offset, end and lag of a group in each queue of its topics.
 
-    :param broker_name: as clients know it; queues are told by it.
-    :param tps: messages a second of a topic that a group gets.
+    :param broker_name: the broker's name in the message queues of the answer.
+    :param tps: topic and group -> messages per second that the group gets.
     """
 
     def __init__(
@@ -42,7 +42,9 @@ class GroupLag:
         self._tps = tps
 
     def topics_of(self, group: str) -> Steps[list[TopicConfig]]:
-        """Those in which the group has progress and that it still wants, its retry topic among them.
+        """The topics in which the group has offsets and to which it still subscribes.
+
+        Its retry topic is among them.
 
         See docs/pitfalls.md#trap-49.
         """
@@ -61,36 +63,43 @@ class GroupLag:
         return [topic for topic in topics if topic is not None]
 
     def stats(self, group: str, topics: Sequence[TopicConfig], out: bytearray) -> Steps[int]:
-        """Append ConsumeStats: where the group is in each queue of the topics, and how fast it goes.
+        """Append the JSON of ConsumeStats to `out`.
 
-        What is written goes behind the rest at once: of 10 MB each copy more takes 3 ms, all in one step.
+        Each part is appended to `out` directly: one more copy of an answer of 10 MB takes 3 ms in
+        one step.
 
-        :return: how many messages the group has before it.
+        :returns: the group's lag in messages.
         :raises Refused: a topic has too many queues for an answer.
         """
-        tps, behind, comma = 0.0, 0, b""
+        tps = 0.0
+        lag = 0
+        comma = b""
         for some in in_parts(topics):
             tps += sum(self._tps(topic.name, group) for topic in some)
             yield
         out += b'{"consumeTps":%b,"offsetTable":{' % dump_bytes(tps)
         for topic in topics:
-            for places in in_parts(self._places(group, topic)):
-                behind += sum(
-                    place["brokerOffset"] - place["consumerOffset"] for _, place in places
+            for queues in in_parts(self._offset_wrappers(group, topic)):
+                lag += sum(
+                    offsets["brokerOffset"] - offsets["consumerOffset"] for _, offsets in queues
                 )
-                out += comma + dump_dialect(ObjectKeys(places))[1:-1]
+                out += comma + dump_dialect(ObjectKeys(queues))[1:-1]
                 comma = b","
                 yield
             yield
         out += b"}}"
-        return behind
+        return lag
 
-    def _places(self, group: str, topic: TopicConfig) -> Iterator[tuple[str, dict[str, int]]]:
+    def _offset_wrappers(
+        self, group: str, topic: TopicConfig
+    ) -> Iterator[tuple[str, dict[str, int]]]:
+        """The JSON of each queue with its OffsetWrapper."""
         for queue_id in self._metadata.topic_registry.queues_to_scan(topic.name, topic.read_queues):
             queue = MessageQueue(topic.name, self._broker_name, queue_id)
-            yield dump_bytes(queue_to_json(queue)).decode(), self._position(group, queue)
+            yield dump_bytes(queue_to_json(queue)).decode(), self._offset_wrapper(group, queue)
 
-    def _position(self, group: str, queue: MessageQueue) -> dict[str, int]:
+    def _offset_wrapper(self, group: str, queue: MessageQueue) -> dict[str, int]:
+        """The fields of Apache's OffsetWrapper; `lastTimestamp` is of the last consumed message."""
         consumed = self._progress.committed(group, queue.topic, queue.queue_id) or 0
         last_ms = (
             self._store.store_time(queue.topic, queue.queue_id, consumed - 1) if consumed > 0 else 0

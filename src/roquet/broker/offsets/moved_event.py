@@ -1,4 +1,4 @@
-"""Writes down, in a topic of its own, that a pull was sent to another offset.
+"""Stores events about pulls whose offset was corrected in the topic OFFSET_MOVED_EVENT.
 
 See docs/storage/fetch.md#what-a-fetch-answers.
 """
@@ -25,9 +25,11 @@ log = logging.getLogger(__name__)
 
 
 class OffsetMovedEvents:
-    """Operators read there which groups lost their place; nothing else depends on it.
+    """Stores and logs an event when a pull asks for an offset that its queue does not have.
 
-    :param broker_name: as clients know it.
+    Operators read in these events which groups lost their offset. Nothing else depends on them.
+
+    :param broker_name: the broker's name in the message queue of the event.
     """
 
     def __init__(
@@ -40,20 +42,31 @@ class OffsetMovedEvents:
         self._limited_log = LimitedLog(log)
 
     def note(self, header: PullHeader, new_offset: int) -> None:
-        """A pull like that was told to go on at `new_offset`."""
+        """Store the event that a pull was answered with `new_offset` to continue at."""
         group = header.consumer_group
         queue = MessageQueue(header.topic, self._broker_name, header.queue_id)
         event = {"consumerGroup": group, "messageQueue": queue_to_json(queue)}
         body = dump_bytes({**event, "offsetNew": new_offset, "offsetRequest": header.queue_offset})
-        told, now = "group %s pulled %s at %s, it goes on at %s", asyncio.get_running_loop().time()
+        now_s = asyncio.get_running_loop().time()
         self._limited_log.tell(
-            logging.INFO, f"moved {group}", now, told, group, queue, header.queue_offset, new_offset
+            logging.INFO,
+            f"moved {group}",
+            now_s,
+            "pull offset is outside its queue, corrected:"
+            " group=%s topic=%s queue=%d offset=%d new_offset=%d",
+            group,
+            queue.topic,
+            queue.queue_id,
+            header.queue_offset,
+            new_offset,
         )
         try:
             self._append(body, {m.TAGS: group, m.KEYS: group})
         except (OSError, Refused) as error:
-            told = "there is no message in %s of that: %s"
-            self._limited_log.warning("not stored", now, told, m.OFFSET_MOVED_TOPIC, error)
+            message = "offset moved event not stored: topic=%s group=%s error=%s"
+            self._limited_log.warning(
+                "not stored", now_s, message, m.OFFSET_MOVED_TOPIC, group, error
+            )
             return
         self._turn.due()
 
