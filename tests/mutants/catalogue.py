@@ -412,9 +412,9 @@ _WAITING: Final = (
     Mutant(
         "a rolled back message is delivered",
         "broker/transactions/half_messages.py",
-        '''        """Nobody gets the message; that is the transaction's end."""
+        '''        """End a transaction; consumers never get its message."""
         self._append(*self._ends(half))''',
-        '''        """Nobody gets the message; that is the transaction's end."""
+        '''        """End a transaction; consumers never get its message."""
         self._append()''',
         (
             "tests/broker/transactions/test_half_messages.py",

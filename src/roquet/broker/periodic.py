@@ -89,7 +89,7 @@ async def flush_now_and_then(
 async def flush(store: Store, runtime: Runtime, limited_log: LimitedLog) -> bool:
     """Sync the log up to its present end, in a thread. Returns whether it is durable now.
 
-    After a sync has failed, no further sync is tried (docs/decisions/0025).
+    After a sync has failed, no further sync is tried (decision 0025).
 
     :param limited_log: logs an error that happened before the sync; the caller retries then.
     """

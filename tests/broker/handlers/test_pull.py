@@ -138,12 +138,12 @@ def test_a_pull_that_a_master_sends_elsewhere_is_written_down(
         "offsetNew": END,
         "offsetRequest": BEYOND,
     }
-    (line,) = [line for line in caplog.messages if "pulled" in line]
-    assert line.startswith("group group pulled ")
+    (line,) = [line for line in caplog.messages if "pull offset" in line]
+    assert "group=group topic=T queue=0" in line
     assert line.endswith(f" offset={BEYOND} new_offset={END}")
     caplog.clear()
     assert b"".join(asyncio.run(events(Side, 3))).count(b"offsetRequest") == 3
-    assert len([line for line in caplog.messages if "pulled" in line]) == 1
+    assert len([line for line in caplog.messages if "pull offset" in line]) == 1
     assert asyncio.run(events(lambda: Side(SLAVE))) == []
 
 

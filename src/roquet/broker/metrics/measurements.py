@@ -1,4 +1,4 @@
-"""What one broker counted and measured: where statistics and rates get their totals from."""
+"""The measurements of one broker: gives statistics and rates the totals that they sample."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ log = logging.getLogger(__name__)
 
 RATES_MS: Final = 1000
 _TOPICS: Final = 512
-"""Topics of one step; of most nothing but a number is looked at."""
+"""Topics per step; most topics cost one comparison."""
 _NONE: Final = Total(0, 0)
 GIVEN: Final = "GROUP_GET_NUMS"
 
 
 class Measurements:
-    """Totals of what came in are those of the store, which counts each message once for its topic.
+    """The statistics and rates of one broker, and the counters behind them.
 
-    It has the items that Apache's broker fills; that names COMMERCIAL_* and *_FROM_DISK_* too, which count nothing.
+    The store counts stored messages, `traffic` counts delivered ones. The statistics items are
+    those that Apache's broker fills. Apache also names COMMERCIAL_* and *_FROM_DISK_* items, which
+    count nothing.
 
-    :param cluster: the key of the items that are about the whole broker.
-    :param clock_ms: as `Traffic`.
-    :param detailed: whether items go by queue where there are such (enableDetailStat).
+    :param cluster: the key of the items about the whole broker.
+    :param clock_ms: a monotonic clock.
+    :param detailed: whether there are items by queue, too (`enableDetailStat`).
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Measurements:
         }
 
     def _by_topic(self, value: Callable[[Appended], int]) -> Steps[dict[str, Total]]:
-        """Of the topics that anything was appended to."""
+        """The totals of topics with stored messages."""
         totals: dict[str, Total] = {}
         for part in in_parts(self._store.queues.appended(), _TOPICS):
             for topic, appended in part:
@@ -111,27 +113,36 @@ class Measurements:
         }
 
     def tps(self, topic: str, group: str) -> float:
-        """Messages a second of the topic that the group was given, in the last minute."""
+        """Messages per second of a topic that a group got in the last minute."""
         return self.stats.summary(GIVEN, f"{topic}@{group}").tps
 
     def turn_took(self, seconds: float) -> None:
-        """From the first message that was stored in a turn of the loop until all was done that follows from them."""
+        """Count the duration of an event-loop turn for the messages stored in it.
+
+        :param seconds: from the first append of the turn to the end of its work.
+        """
         messages = self._store.stored - self._stored_before
         self._stored_before += messages
         self.rates.took(messages, int(seconds * 1000))
 
     def look(self, window: Window) -> Steps[None]:
-        """Due each of the window's periods; totals of topics and groups that are no more are forgotten."""
+        """Sample all items for a window. Called once per period of the window.
+
+        Totals of deleted topics and groups are dropped.
+        """
         now_ms = self._clock_ms()
         yield from self.traffic.keep(self._metadata.topics, self._metadata.groups)
         if self.traffic.left_out and not self._is_left_out_told:
-            text = "statistics by queue and group are full, further ones are not counted: statisticsNumsMax=%d"
-            log.warning(text, self._count_max)
+            log.warning(
+                "statistics are full, further pairs of queue and group are not counted:"
+                " statisticsNumsMax=%d",
+                self._count_max,
+            )
             self._is_left_out_told = True
         yield from self.stats.look(window, now_ms)
 
     def look_at_rates(self) -> None:
-        """Due each `RATES_MS`."""
+        """Sample the rates. Called every `RATES_MS`."""
         today = datetime.fromtimestamp(self._now_ms() / 1000).astimezone().toordinal()
         self.rates.look(self._flow(), self._clock_ms(), today)
 
@@ -140,7 +151,7 @@ class Measurements:
         return TrafficTotals(self._store.stored, traffic.found, traffic.missed, traffic.messages)
 
     def figures(self) -> Steps[dict[str, str]]:
-        """What the broker tells of its rates and totals, under Apache's names."""
+        """The rates and totals of the runtime information, by Apache's names."""
         size = self._store.queues.appended_to_deleted.size
         for part in in_parts(self._store.queues.appended(), _TOPICS):
             size += sum(appended.size for _, appended in part)

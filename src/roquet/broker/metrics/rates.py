@@ -1,4 +1,4 @@
-"""PURE: how fast a broker stores and gives messages, and how long storing takes.
+"""PURE: messages per second that a broker stores and delivers, and how long storing takes.
 
 See docs/broker/statistics.md#how-long-storing-takes.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 SPANS_S: Final = (10, 60, 600)
-"""The spans whose rates tools show."""
+"""The spans over which rates are shown, in seconds."""
 _BUCKETS_TURN_MS: Final = 60_000
 _STEPS_MS: Final = (
     *range(10),
@@ -19,7 +19,7 @@ _STEPS_MS: Final = (
     *range(100, 1000, 100),
     *range(1000, 10_001, 1000),
 )
-"""Upper bounds of what times are sorted into; the last is open."""
+"""Upper bounds (ms) of the buckets of the histogram; one more bucket has no bound."""
 _SHOWN_MS: Final = {
     "<=0ms": 0,
     "0~10ms": 10,
@@ -35,11 +35,14 @@ _SHOWN_MS: Final = {
     "5~10s": 10_000,
     "10s~": 2**63,
 }
-"""The steps that tools show, by name: the upper bound of each."""
+"""The buckets of `putMessageDistributeTime`: name and upper bound (ms)."""
 
 
 class TrafficTotals(NamedTuple):
-    """Totals since the broker started: messages stored, pulls that found something and that did not, messages given."""
+    """Totals since the broker started.
+
+    `stored` and `given` count messages, `found` and `missed` count pulls with and without messages.
+    """
 
     stored: int = 0
     found: int = 0
@@ -48,7 +51,10 @@ class TrafficTotals(NamedTuple):
 
 
 class Rates:
-    """Keeps: `_looks` are a second apart, or as far as they came; the last 601 of them."""
+    """Rates over `SPANS_S`, totals by day, and a histogram of store times.
+
+    Invariant: `_looks` are the last 601 samples, about a second apart.
+    """
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, TrafficTotals]] = deque(maxlen=SPANS_S[-1] + 1)
@@ -60,9 +66,10 @@ class Rates:
         self._longest_ms = 0
 
     def look(self, flow: TrafficTotals, now_ms: float, day: int) -> None:
-        """Due each second.
+        """Sample the totals. Called every second.
 
-        :param day: any number that another day makes another one.
+        :param now_ms: monotonic clock.
+        :param day: a number that changes at midnight.
         """
         self._looks.append((now_ms, flow))
         if self._day is not None and day != self._day:
@@ -73,12 +80,12 @@ class Rates:
             self._turned_ms = now_ms
 
     def took(self, messages: int, ms: int) -> None:
-        """So many messages were stored together, and it took so long."""
+        """Count messages that were stored together in `ms`."""
         self._times[bisect_left(_STEPS_MS, ms)] += messages
         self._longest_ms = max(self._longest_ms, ms)
 
     def figures(self, flow: TrafficTotals) -> dict[str, str]:
-        """All of it under Apache's names.
+        """All rates and totals, by Apache's names.
 
         :param flow: the present totals.
         """
@@ -106,7 +113,7 @@ class Rates:
         }
 
     def _rates(self, of: Callable[[TrafficTotals], int]) -> str:
-        """A second's worth of each span, or of as much of it as there has been; 0.0 before."""
+        """The rate per second over each span, or over the time since the start if shorter."""
         return " ".join(str(round(self._rate(of, span_s), 3)) for span_s in SPANS_S)
 
     def _rate(self, of: Callable[[TrafficTotals], int], span_s: int) -> float:
@@ -117,16 +124,20 @@ class Rates:
         return (of(last) - of(first)) * 1000 / (last_ms - first_ms) if last_ms > first_ms else 0.0
 
     def _distribution(self) -> str:
-        """How many messages took how long, in the last minute that is over."""
+        """The number of messages per bucket of store time, in the last full minute."""
         shown = dict.fromkeys(_SHOWN_MS, 0)
-        names, bounds = list(_SHOWN_MS), list(_SHOWN_MS.values())
+        names = list(_SHOWN_MS)
+        bounds = list(_SHOWN_MS.values())
         for step, count in enumerate(self._last_times):
             bound = _STEPS_MS[step] if step < len(_STEPS_MS) else bounds[-1]
             shown[names[bisect_left(bounds, bound)]] += count
         return "".join(f"[{name}]:{count} " for name, count in shown.items())
 
     def _within(self, share: float) -> float:
-        """The time, in ms, within which that share of the messages was stored in the last minute that is over."""
+        """The time (ms) within which a share of the messages of the last full minute was stored.
+
+        :param share: 0 to 1, such as 0.99 for the 99th percentile.
+        """
         wanted = share * sum(self._last_times)
         so_far = 0
         for step, count in zip(_STEPS_MS, self._last_times, strict=False):

@@ -1,9 +1,10 @@
-"""What a broker says of its present state, under Apache's names.
+"""The answer to GET_BROKER_RUNTIME_INFO: a broker's state, by Apache's names.
 
-Tools take a row of their tables from these texts; one missing name leaves the whole row blank
+Tools build table rows from these values. One missing name leaves the whole row blank
 (docs/pitfalls.md#trap-47).
 
-See docs/broker/statistics.md#runtime-information and docs/protocol/administration.md#runtime-information.
+See docs/broker/statistics.md#runtime-information and
+docs/protocol/administration.md#runtime-information.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ _COUNTS: Final = (
     "pageCacheLockTimeMills",
 )
 _NOT_MEASURED: Final = dict.fromkeys(_COUNTS, "0")
-"""What stands for a figure that nobody measured; nothing waits in queues here, so their sizes are 0 in truth."""
+"""Values of figures that are not measured. No request waits in a queue here (decision 0012), so 0
+is the true size of the queues."""
 
 
 class RuntimeInfo:
-    """Gathers the state of one broker.
+    """Collects the runtime information of one broker.
 
-    :param measured: who else has figures to tell, under Apache's names; `measured_in_steps`: whose take long to make.
+    :param measured: give further figures, by name.
+    :param measured_in_steps: gives further figures that take long to compute.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class RuntimeInfo:
         self._started_ms = now_ms()
 
     def table(self) -> Steps[dict[str, str]]:
-        """Name and value of each figure, by name."""
+        """All figures, sorted by name."""
         in_steps = (
             (yield from self._measured_in_steps()) if self._measured_in_steps is not None else {}
         )
@@ -123,7 +126,9 @@ class RuntimeInfo:
 
     def _delay_levels(self) -> dict[str, str]:
         return {
-            f"scheduleMessageOffset_{level}": f"{offset},{self._store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            f"scheduleMessageOffset_{level}": (
+                f"{offset},{self._store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            )
             for level, offset in sorted(self._delays.offsets.items())
         }
 
@@ -140,13 +145,13 @@ def _disk(log_folders: Sequence[Path], store: Path) -> dict[str, str]:
 
 
 def _used_ratio(folder: Path) -> str:
-    """Used part of the disk, 0 to 1; -1 where that cannot be told."""
+    """The used part of the folder's disk, 0 to 1; -1 if it cannot be found out."""
     total, free = _space(folder)
     return "-1.0" if total <= 0 else f"{(total - free) / total:.4f}"
 
 
 def _space(folder: Path) -> tuple[int, int]:
-    """Bytes in all and free on the folder's disk."""
+    """Total and free bytes of the folder's disk; zeros if they cannot be found out."""
     try:
         usage = shutil.disk_usage(folder)
     except OSError:
@@ -155,6 +160,7 @@ def _space(folder: Path) -> tuple[int, int]:
 
 
 def duration_text(span_ms: int) -> str:
+    """A duration in Apache's form: `[ 1 days, 2 hours, 3 minutes, 4 seconds ]`."""
     minutes, seconds = divmod(span_ms // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -162,7 +168,7 @@ def duration_text(span_ms: int) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes as people read them, in powers of 1024."""
+    """A size in Apache's form, in powers of 1024: `1.5 KiB`."""
     if size < 1024:
         return f"{size} B"
     power = min(int(math.log2(size) // 10), 6)

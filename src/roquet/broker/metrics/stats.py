@@ -1,7 +1,7 @@
-"""PURE: how much went in and out, by topic and group, over the last minute, hour and day.
+"""PURE: statistics by topic and group over the last minute, hour and day.
 
-Nothing is counted here. Whoever stores or gives messages keeps totals that only grow; these are looked at now and then,
-and what a window holds is the difference between its newest and its oldest look.
+Nothing is counted here. The store and `traffic` keep totals that only grow. This module samples the
+totals periodically; the value of a window is the difference between its newest and oldest sample.
 
 See docs/broker/statistics.md#counts-by-topic-and-group.
 """
@@ -18,18 +18,18 @@ from roquet.common.steps import Steps, in_parts
 
 
 class Total(NamedTuple):
-    """What was counted of one thing since the broker started: messages or bytes, and how many times that grew."""
+    """A total since the broker started: `value` (messages, bytes, ms), `times` (additions)."""
 
     value: int
     times: int
 
 
 Totals = Callable[[], Steps[Mapping[str, Total]]]
-"""In steps: the present totals of one item, such as messages stored, by key, such as the topic's name."""
+"""Computes the present totals of one item (such as messages stored) by key (such as the topic)."""
 
 
 class Window(Enum):
-    """A span of time: how often it is looked at, in ms, and how many looks it holds."""
+    """A span of time: its title, the time between two samples (ms), the number of samples kept."""
 
     MINUTE = ("statsMinute", 10_000, 7)
     HOUR = ("statsHour", 600_000, 7)
@@ -43,7 +43,7 @@ class Window(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one window: how much it was, how much a second, and how much each time."""
+    """The value of one window: its sum, per second (`tps`), per addition (`avgpt`)."""
 
     sum: int = 0
     tps: float = 0.0
@@ -52,21 +52,24 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
+    """One sample of a total."""
+
     at_ms: float
     total: Total
 
 
 _NOTHING: Final = Total(0, 0)
 _KEYS: Final = 128
-"""Keys of one step."""
+"""Keys per step."""
 
 
 class Stats:
     """The statistics of one broker.
 
-    Keeps: looks are in the order of time. A key's first look stands beside one of nothing, a period earlier.
+    Invariant: the samples of a key are in the order of time. The first sample of a new key follows
+    one of zero, a period earlier.
 
-    :param items: the totals of each item, by Apache's name of it.
+    :param items: the totals of each item, by Apache's name of the item.
     """
 
     def __init__(self, items: Mapping[str, Totals]) -> None:
@@ -76,14 +79,18 @@ class Stats:
         }
 
     def look(self, window: Window, now_ms: float) -> Steps[None]:
-        """Look at all totals; due each of the window's periods."""
+        """Sample all items for a window. Called once per period of the window."""
         for item, totals in self._items.items():
             yield from self._look_at(self._looks[window][item], totals, window, now_ms)
 
     def _look_at(
         self, looks: dict[str, deque[_Look]], totals: Totals, window: Window, now_ms: float
     ) -> Steps[None]:
-        """One item after the other: its totals are let go at once, some ms of work where there are 100,000."""
+        """Sample one item; samples of keys that are gone are dropped.
+
+        A function of its own so that the item's totals are freed at once: freeing 100,000 of them
+        takes some ms.
+        """
         found = yield from totals()
         for keys in in_parts(list(looks), _KEYS):
             for key in keys:
@@ -93,9 +100,8 @@ class Stats:
         for entries in in_parts(found.items(), _KEYS):
             for key, total in entries:
                 known = looks.get(key)
-                if (
-                    known is None or total.times < known[-1].total.times
-                ):  # it is new, or was deleted and made again
+                # a total that fell belongs to a topic that was deleted and created again
+                if known is None or total.times < known[-1].total.times:
                     known = looks[key] = deque(
                         (_Look(now_ms - window.period_ms, _NOTHING),), window.looks
                     )
@@ -103,7 +109,7 @@ class Stats:
             yield
 
     def describe(self, item: str, key: str) -> Steps[dict[str, Summary] | None]:
-        """What each window holds, by Apache's name of it; None: nobody counted that."""
+        """The summary of each window, by its title; None for an unknown item or key."""
         totals = self._items.get(item)
         if totals is None:
             return None
@@ -112,12 +118,13 @@ class Stats:
         return {window.title: self.summary(item, key, window) for window in Window}
 
     def summary(self, item: str, key: str, window: Window = Window.MINUTE) -> Summary:
-        """Zeros where there was no look yet."""
+        """The summary of one window; zeros before the first sample."""
         looks = self._looks[window][item].get(key)
         if not looks:
             return Summary()
         first, last = looks[0], looks[-1]
-        grown, times = last.total.value - first.total.value, last.total.times - first.total.times
+        grown = last.total.value - first.total.value
+        times = last.total.times - first.total.times
         span_ms = last.at_ms - first.at_ms
         return Summary(
             grown, grown * 1000 / span_ms if span_ms > 0 else 0.0, grown / times if times else 0.0

@@ -1,4 +1,4 @@
-"""PURE: totals of what consumers were given, which statistics and rates look at."""
+"""PURE: totals of messages that consumers got and sent back, for statistics and rates."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from roquet.common.steps import Steps, in_parts
 from roquet.protocol.records.message import SCHEDULE_TOPIC
 
 _KEYS: Final = 64
-"""Keys of one step."""
+"""Keys per step."""
 _NOTHING: Final = Total(0, 0)
 DELIVERIES: Final = "SCHEDULE_CONSUMER"
-"""The group that delayed messages count as given to when their time has come."""
+"""The group under which delivered delayed messages are counted."""
 
 
 @dataclass(slots=True)
 class _Given:
-    """What one group was given of one queue, and how long that took, in ms."""
+    """Totals of one group in one queue: pulls with messages, messages, bytes, ms."""
 
     topic: str
     group: str
@@ -37,12 +37,13 @@ class _Given:
 
 
 class Traffic:
-    """What left this broker, and what came back to it, since it started.
+    """Counts messages that consumers got and sent back, since the broker started.
 
-    Keeps: `left_out` are pulls, and messages sent back, that only the broker's sums count.
+    Invariant: `left_out` counts the pulls and sent-back messages that are in no total by group,
+    because `count_max` was reached.
 
-    :param clock_ms: only grows; tells how long pulls take.
-    :param count_max: so many pairs of a queue and a group are counted apart.
+    :param clock_ms: a monotonic clock, which measures pulls.
+    :param count_max: how many pairs of queue and group have totals of their own.
     """
 
     def __init__(self, clock_ms: Callable[[], float], count_max: int = 100_000) -> None:
@@ -51,18 +52,23 @@ class Traffic:
         self.left_out = 0
         self._given: dict[tuple[str, str, int], _Given] = {}
         self._delivered: dict[int, _Given] = {}
-        """Of delayed messages, by the queue in which they waited."""
+        """Totals of delivered delayed messages, by their queue in the schedule topic."""
         self._sent_back: dict[tuple[str, str], int] = {}
         self.found = 0
+        """The number of pulls that found messages."""
         self.missed = 0
-        """Pulls that found something, and that found nothing."""
+        """The number of pulls that found no message."""
         self.messages = 0
-        """Messages that were given."""
+        """The number of messages that pulls returned."""
 
     def given(
         self, topic: str, group: str, queue_id: int, messages: int, size: int, began_ms: float
     ) -> None:
-        """A pull that was looked at from `began_ms` on found so many messages, of so many bytes."""
+        """Count a pull that found messages.
+
+        :param size: their bytes.
+        :param began_ms: when the broker began to process the pull, by `clock_ms`.
+        """
         self.found += 1
         self.messages += messages
         found = self._given.get((topic, group, queue_id))
@@ -74,14 +80,18 @@ class Traffic:
         found.add(messages, size, self.clock_ms() - began_ms)
 
     def delivered(self, queue_id: int, messages: int, size: int) -> None:
-        """So many delayed messages, of so many bytes, went together from this queue to where they belong."""
+        """Count delayed messages that were delivered together.
+
+        :param queue_id: their queue in the schedule topic.
+        :param size: their bytes.
+        """
         found = self._delivered.get(queue_id)
         if found is None:
             found = self._delivered[queue_id] = _Given(SCHEDULE_TOPIC, DELIVERIES, queue_id)
         found.add(messages, size)
 
     def sent_back(self, topic: str, group: str) -> None:
-        """A consumer of the group could do nothing with a message of the topic."""
+        """Count a message that a consumer sent back."""
         before = self._sent_back.get((topic, group), 0)
         if not before and len(self._sent_back) >= self._count_max:
             self.left_out += 1
@@ -89,7 +99,7 @@ class Traffic:
             self._sent_back[topic, group] = before + 1
 
     def keep(self, topics: Container[str], groups: Container[str]) -> Steps[None]:
-        """Forget what was given and sent back of other topics, or to other groups."""
+        """Drop the totals of all other topics and groups, which were deleted."""
         for part in in_parts(list(self._given), _KEYS):
             for key in part:
                 if key[0] not in topics or key[1] not in groups:
@@ -110,7 +120,7 @@ class Traffic:
         return _sums([*self._given.values(), *self._delivered.values()], _of_group, value)
 
     def times_taken(self) -> Steps[dict[str, Total]]:
-        """In ms, of pulls that found something, by queue and group."""
+        """The ms that pulls with messages took, by queue and group."""
         return _sums(
             list(self._given.values()), lambda given: f"{given.queue_id}@{_of_group(given)}", _ms
         )

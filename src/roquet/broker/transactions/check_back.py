@@ -1,4 +1,4 @@
-"""Asks producers about transactions that they left open, on a master.
+"""Check-back: a master asks producers about open transactions, and gives up unanswered ones.
 
 See docs/storage/transactions.md#when-a-producer-is-asked.
 """
@@ -25,18 +25,18 @@ from roquet.transport.connection import Connection
 log = logging.getLogger(__name__)
 
 _SHOWN_MAX: Final = 100
-"""Characters of a name in a line of the log."""
+"""Characters of a name in a log line."""
 _LOOKED_AT_ONCE: Final = 1000
-"""Transactions that are looked at before others have their turn."""
+"""Transactions that are checked in one slice of the event loop."""
 _PAUSE_S: Final = 0.05
 _PAUSES_MAX: Final = 40
 _BYTES_AT_ONCE: Final = 64 * 1024
-"""Bytes of messages that are written before others have their turn."""
+"""Bytes of messages that are written in one slice of the event loop."""
 
 
 @dataclass(slots=True)
 class _Told:
-    """How often something happened in one round, and to whom first."""
+    """How often an event happened in one round, and the first transaction it happened to."""
 
     count: int = 0
     first: str = ""
@@ -47,17 +47,20 @@ class _Told:
 
 
 def _described(record: Record) -> str:
-    """A transaction by its message's id and its producers' group; either may hold anything."""
-    key, group = record.properties.get(m.UNIQ_KEY), record.properties.get(m.PRODUCER_GROUP)
+    """Message id and producer group of a transaction, cut and quoted: clients can set any text."""
+    key = record.properties.get(m.UNIQ_KEY)
+    group = record.properties.get(m.PRODUCER_GROUP)
     return f"{(key or record.offset_message_id)[:_SHOWN_MAX]!r} of {(group or '')[:_SHOWN_MAX]!r}"
 
 
 class CheckBack:
-    """Keeps: a transaction is written again before its producers are asked, and they are told of that record; so an
-    answer that comes late names one that is there (docs/pitfalls.md#trap-42).
+    """Checks all open transactions each round: asks producers, renews or gives up transactions.
 
-    :param broker_name: told with each question.
-    :param clock_ms: the clock that times of open transactions are of.
+    Invariant: a half message is written again before its producer is asked, and the question names
+    the new record. So a late answer names a record that exists (docs/pitfalls.md#trap-42).
+
+    :param broker_name: the broker's name in each question.
+    :param clock_ms: the clock of the times in `HalfRecord`.
     """
 
     def __init__(
@@ -75,15 +78,18 @@ class CheckBack:
         self._clock_ms = clock_ms
         self._turn = 0
         self._do_not_read: set[str] = set()
-        """Groups whose producers are asked no more in this round."""
+        """Groups that are not asked again in this round, because no producer reads its socket."""
         self._is_held_up = False
-        """Whether the last round met a store that takes nothing, which was told then."""
+        """Whether the last round failed, which was logged then."""
         self._given_up = _Told()
         self._without_producer = _Told()
         self._unusable = _Told()
 
     async def round(self) -> None:
-        """Look at all that are open now; where the store takes nothing the rest waits for the next round."""
+        """Check all transactions that are open now.
+
+        If the store refuses messages, the rest waits for the next round.
+        """
         self._do_not_read.clear()
         self._given_up, self._without_producer, self._unusable = _Told(), _Told(), _Told()
         try:
@@ -91,8 +97,7 @@ class CheckBack:
         except (Refused, OSError) as error:
             if not self._is_held_up:
                 log.error(
-                    "open transactions are not checked to the end, each round tries to go on: %s",
-                    error,
+                    "transaction check stopped, will be retried in the next round: error=%s", error
                 )
             self._is_held_up = True
         else:
@@ -101,28 +106,38 @@ class CheckBack:
         self._tell()
 
     def _tell(self) -> None:
-        """A line for each kind of thing that happened in this round: there may be thousands of transactions."""
-        given_up, without, unusable = self._given_up, self._without_producer, self._unusable
+        """Log one line per kind of event of this round: there may be thousands of transactions."""
+        given_up = self._given_up
+        without = self._without_producer
+        unusable = self._unusable
         if given_up.count:
-            text = (
-                "transactions are given up, their messages are in %s: count=%d checks=%d first=%s"
-            )
             log.warning(
-                text, m.CHECK_MAX_TIME_TOPIC, given_up.count, self._rules.checks_max, given_up.first
+                "transactions given up, their messages were moved:"
+                " topic=%s count=%d checks=%d first=%s",
+                m.CHECK_MAX_TIME_TOPIC,
+                given_up.count,
+                self._rules.checks_max,
+                given_up.first,
             )
         if without.count:
-            text = (
-                "transactions are open, and no producer of theirs is connected: count=%d first=%s"
+            log.info(
+                "open transactions have no connected producer: count=%d first=%s",
+                without.count,
+                without.first,
             )
-            log.info(text, without.count, without.first)
         if unusable.count:
-            text = "half messages cannot be committed or are gone from the log, they are given up: count=%d first=%s"
-            log.error(text, unusable.count, unusable.first)
+            log.error(
+                "half messages given up, they cannot be committed or are not in the log any more:"
+                " count=%d first=%s",
+                unusable.count,
+                unusable.first,
+            )
 
     async def _look_at(self, halves: Iterable[HalfRecord]) -> None:
-        """Do what is due of each that still is as it was; others have their turn now and then.
+        """Do what is due for each transaction that has not changed meanwhile, in slices.
 
-        :raises Refused, OSError: the store takes nothing. UnreadableFile: some could not be read, all others are done.
+        :raises Refused, OSError: the store refuses messages.
+        :raises UnreadableFile: some half messages could not be read; all others were checked.
         """
         looked_at = size = 0
         unreadable: UnreadableFile | None = None
@@ -132,9 +147,8 @@ class CheckBack:
                 self._halves.require_room()
                 try:
                     size += await self._settle(half, due)
-                except (
-                    UnreadableFile
-                ) as error:  # it stays open, and those in other files have their turn
+                except UnreadableFile as error:
+                    # it stays open; half messages in other files are still checked
                     unreadable = error
             looked_at += 1
             if looked_at >= _LOOKED_AT_ONCE or size >= _BYTES_AT_ONCE:
@@ -144,10 +158,10 @@ class CheckBack:
             raise unreadable
 
     async def _settle(self, half: HalfRecord, due: Due) -> int:
-        """Do what is due; gives about how many bytes that was."""
+        """Do what is due for one transaction. Returns roughly how many bytes were written."""
         record = self._halves.record_of(half)
         if record is None:
-            self._unusable.note(f"half message {half.offset}: it is gone")
+            self._unusable.note(f"half message {half.offset}: not in the log any more")
             self._halves.roll_back(half)
             return 0
         try:
@@ -170,13 +184,18 @@ class CheckBack:
         return 500 + len(record.body)
 
     def _give_up(self, half: HalfRecord, record: Record) -> None:
-        """It may be resumed by its message id there (RESUME_CHECK_HALF_MESSAGE)."""
+        """Move the half message to the topic of given-up transactions.
+
+        An admin can resume it there by its message id (RESUME_CHECK_HALF_MESSAGE).
+        """
         self._given_up.note(_described(record))
         self._halves.give_up(record, half)
 
     async def _can_be_asked(self, group: str) -> bool:
-        """Whether a producer of the group reads what it is sent, or none is there. One that does not is waited for once
-        in a round; the rest of its questions are no checks, and have to wait for the next.
+        """Whether a producer of the group reads its socket, or no producer is connected.
+
+        If none reads, this waits for up to 2 s, once per round and group. The group's other
+        transactions are then not checked before the next round, and no check is counted.
         """
         for _ in range(_PAUSES_MAX):
             channels = self._producers.channels(group)
@@ -186,14 +205,15 @@ class CheckBack:
                 return False
             await asyncio.sleep(_PAUSE_S)
         log.warning(
-            "producers of %s do not read what they are asked: they are asked again in the next round",
+            "producers do not read transaction checks, they are asked again in the next round:"
+            " group=%s",
             group,
         )
         self._do_not_read.add(group)
         return False
 
     def _ask(self, half: HalfRecord, record: Record, group: str) -> None:
-        """Nobody being there counts as a check, too."""
+        """Renew the half message and ask a producer. Counts as a check even without a producer."""
         renewed = self._halves.renew(record, half, half.checks + 1)
         channel = self._next_of(self._producers.channels(group))
         if channel is not None:
@@ -202,7 +222,7 @@ class CheckBack:
         self._without_producer.note(_described(renewed))
 
     def _next_of(self, channels: list[Connection]) -> Connection | None:
-        """One that takes more, each in its turn."""
+        """The next channel whose producer reads its socket, round-robin."""
         self._turn += 1
         for number in range(len(channels)):
             channel = channels[(self._turn + number) % len(channels)]
@@ -211,7 +231,7 @@ class CheckBack:
         return None
 
     def _question(self, record: Record) -> Command:
-        """CHECK_TRANSACTION_STATE; its body is the message as its consumers would get it."""
+        """CHECK_TRANSACTION_STATE with the message as consumers would get it."""
         unique_key = record.properties.get(m.UNIQ_KEY)
         header = CheckTransactionHeader(
             record.queue_offset,

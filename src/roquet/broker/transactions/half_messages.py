@@ -1,4 +1,4 @@
-"""Half messages in the store: put there, written again, committed or ended.
+"""Half messages in the store: stores, renews, commits and rolls them back.
 
 See docs/storage/transactions.md and docs/protocol/transactions.md#half-message.
 """
@@ -42,25 +42,27 @@ log = logging.getLogger(__name__)
 _READ_AT_ONCE: Final = 1000
 _END_PROPERTIES: Final = m.join_properties({m.WAIT: "true", m.TAGS: END_TAG}).encode()
 _MORE_PROPERTIES_SIZE: Final = 100
-"""So many bytes may be added to the properties of a half message when it is written again."""
+"""Bytes by which the properties of a half message may grow when it is written again."""
 
 
 def is_half_message(pairs: Mapping[str, str], reconsume_times: int) -> bool:
-    """Whether a message waits for its transaction's end.
+    """Whether a sent message is a half message.
 
-    Old clients hand back a committed message that failed with its properties as they were
-    (docs/protocol/transactions.md#half-message).
+    A committed message that an old client sends back after a failure is none, although it still has
+    the property TRAN_MSG (docs/protocol/transactions.md#half-message).
     """
     is_handed_back = reconsume_times > 0 and pairs.get(m.DELAY, "0").strip() not in ("", "0")
     return pairs.get(m.TRAN_MSG, "").lower() == "true" and not is_handed_back
 
 
 class HalfMessages:
-    """The transactions of one master.
+    """The half messages of one master, and the table of its open transactions.
 
-    Keeps: `open` is what a broker that starts anew finds in the store, from the progress on that was noted.
+    Invariant: `open` equals what `load` would find in the store from the saved offsets on.
 
-    :param turn: told of every append.
+    :param progress: the consumer offsets, which also save from where `load` reads.
+    :param turn: its `due` is called after each append.
+    :param limits: how many transactions may be open.
     """
 
     def __init__(
@@ -83,18 +85,22 @@ class HalfMessages:
         self.open = OpenTransactions()
         self._unreadable = self._unreadable_at = 0
         self._reached: tuple[int, int, int] | None = None
-        """What is noted as soon as the log is on disk so far: end of the log, progress in half messages, in ends."""
+        """Offsets to save once the log is durable up to the first number.
 
-    # what the store has
+        End of the log, queue offset in the half topic, queue offset in the topic of op messages.
+        """
+
+    # reading
 
     def load(self) -> None:
-        """Find the transactions that are open: half messages without an end, from the noted progress on.
+        """Rebuild the table of open transactions: half messages without an op message.
 
-        What is damaged is left out. What is in a file that cannot be read now is left to a later start: the progress
-        stays before it. Both are told of once. Where it is an end that cannot be read, its transaction counts as open,
-        and its producer is asked.
+        Reads from the saved offsets on. Damaged records are skipped. A record in a file that cannot
+        be read now is left to a later start: the saved offsets stay before it. If an op message
+        cannot be read, its transaction counts as open, and its producer is asked.
         """
-        begin, ends_begin = self._noted(m.HALF_TOPIC), self._noted(m.HALF_OP_TOPIC)
+        begin = self._noted(m.HALF_TOPIC)
+        ends_begin = self._noted(m.HALF_OP_TOPIC)
         found = OpenTransactions(begin, ends_begin)
         ended: set[int] = set()
         for _, record in self._records(m.HALF_OP_TOPIC, ends_begin):
@@ -115,25 +121,34 @@ class HalfMessages:
         self.open = found
         if left:
             log.error(
-                "half messages cannot be read, their transactions stay open: count=%d first=%d last=%d; bring the file "
-                "back and start anew, and their producers are asked", len(left), left[0], left[-1],
-            )  # fmt: skip
+                "half messages cannot be read, their transactions stay open; restore the file and"
+                " restart the broker: count=%d first=%d last=%d",
+                len(left),
+                left[0],
+                left[-1],
+            )
         if self._unreadable:
-            text = "half messages or ends of transactions are damaged and are left out: count=%d last_at=%d"
-            log.warning(text, self._unreadable, self._unreadable_at)
+            log.warning(
+                "damaged half or op messages skipped: count=%d last_physical_offset=%d",
+                self._unreadable,
+                self._unreadable_at,
+            )
         if found:
             log.info(
-                "%d transactions are open, from half message %d on", len(found), found.progress
+                "open transactions found: count=%d first_half_offset=%d", len(found), found.progress
             )
 
     def _noted(self, topic: str) -> int:
-        """Anybody may have written the progress: it counts within what the queue has."""
+        """The saved offset in a topic, limited to the range of its queue: any client can set it."""
         noted = self._progress.committed(GROUP, topic, 0) or 0
         return max(self._store.within_queue(topic, 0, noted), self._store.min_offset(topic, 0))
 
     def _records(self, topic: str, offset: int) -> Iterator[tuple[int, Record | None]]:
-        """What the topic's queue points to, from `offset` on, each with its queue offset; None: a file with it cannot
-        be read. What is damaged is left out, it was never given to anybody."""
+        """The records of the topic's queue from `offset` on, with their queue offsets.
+
+        None stands for a record in a file that cannot be read. Damaged records are skipped: no
+        client ever got them.
+        """
         queue = self._store.queues.known(topic, 0)
         while queue is not None and offset < queue.max_offset:
             try:
@@ -157,12 +172,15 @@ class HalfMessages:
             offset = offset + len(entries) if entries else queue.next_file(offset)
 
     def half_of(self, record: Record) -> HalfRecord:
-        """What a record in the queue of half messages says.
+        """The transaction that a record in the queue of half messages belongs to.
 
-        A record that was written again names the first one of its transaction. It is believed if that is the same
-        message, or gone, or cannot be read: other brokers let producers say what they like.
+        A record that was written again names the first record of its transaction. It is believed if
+        that record is the same message, or is deleted, or cannot be read. Otherwise the record
+        counts as a transaction of its own: other brokers let producers set this property.
         """
-        pairs, offset, now_ms = record.properties, record.queue_offset, self._clock.now_ms()
+        pairs = record.properties
+        offset = record.queue_offset
+        now_ms = self._clock.now_ms()
         transaction = long_or(pairs.get(m.FIRST_HALF_OFFSET), offset)
         first: Record | None = record
         if transaction != offset:
@@ -186,22 +204,27 @@ class HalfMessages:
         return _decoded(self._store.log.record_bytes(*entry[:2]))
 
     def record_at(self, at: int) -> Record | None:
-        """The record at a physical offset, whatever it is; None where none stands."""
+        """The record at a physical offset, of any topic, or None."""
         self._make_readable(at)
         return _decoded(self._store.message_at(at))
 
     def record_of(self, half: HalfRecord) -> Record | None:
-        """The record of an open transaction; None when the log does not have it any more."""
+        """The record of an open transaction; None if it is not in the log any more."""
         return self._half_at(half.offset)
 
     def _make_readable(self, at: int) -> None:
-        """What waits in memory for its file is brought there: whoever ends a transaction has an answer already."""
+        """Write records that wait in memory to the log's file, so that they can be read.
+
+        Needed for a transaction that ends just after its half message was acknowledged.
+        """
         if self._store.log.readable_to <= at < self._store.log.end:
             self._store.log.commit()
 
     def note_progress(self) -> None:
-        """Let the next start begin at the first half message that is still open, as far as the ends of those before it
-        are on disk: a power failure must not take an end and leave the half message, of which nobody would ask.
+        """Save from which half message the next start must read: the first that is still open.
+
+        The offsets are saved only when the op messages before them are durable. Otherwise a power
+        failure could lose an op message, and its producer would never be asked.
         """
         log = self._store.log
         self.open.forget_before(self._store.min_offset(m.HALF_TOPIC, 0))
@@ -213,7 +236,7 @@ class HalfMessages:
             self._progress.commit(GROUP, m.HALF_OP_TOPIC, 0, ends)
             self._reached = None
 
-    # what is written
+    # writing
 
     def put(
         self,
@@ -227,32 +250,33 @@ class HalfMessages:
         born_host: bytes,
         reconsume_times: int,
     ) -> PhysicalOffset:
-        """Store a message for a topic so that nobody sees it before its transaction is committed.
+        """Store a half message for a queue of a topic; consumers get it when it is committed.
 
-        What only brokers write into half messages is dropped of `pairs`: nobody takes another transaction's place.
+        Properties that only brokers set in half messages are dropped from `pairs`, so that a
+        producer cannot name another transaction.
 
-        :raises Refused: its properties are too long, or too many transactions are open. OSError: there is no room for
-            it; nothing was written.
+        :returns: the physical offset of the record.
+        :raises Refused: the properties are too long, or too many transactions are open.
+        :raises OSError: there is no room; nothing was written.
         """
         refuse_beyond(
             len(self.open) + 1, self._count_max, "open transactions", "transactionNumsMax"
         )
         pairs = {name: value for name, value in pairs.items() if name not in m.OF_HALF_MESSAGES}
         pairs |= {m.REAL_TOPIC: topic, m.REAL_QID: str(queue_id)}
-        properties, size_max = (
-            m.join_properties(pairs).encode(),
-            m.PROPERTIES_SIZE_MAX - _MORE_PROPERTIES_SIZE,
-        )
+        properties = m.join_properties(pairs).encode()
+        size_max = m.PROPERTIES_SIZE_MAX - _MORE_PROPERTIES_SIZE
         if len(properties) > size_max:
             remark = (
                 f"properties of {len(properties)} bytes, allowed are {size_max} in a transaction"
             )
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        queue, host = self._queue(m.HALF_TOPIC), self._store.config.store_host
-        kept = (
-            sys_flag & ~m.TRANSACTION_BITS
-        )  # an ordinary one where it waits (docs/pitfalls.md#trap-s5)
-        offset, stored_ms = queue.max_offset, self._clock.steady_ms()
+        queue = self._queue(m.HALF_TOPIC)
+        host = self._store.config.store_host
+        # in the half topic it is an ordinary message (docs/pitfalls.md#trap-s5)
+        kept = sys_flag & ~m.TRANSACTION_BITS
+        offset = queue.max_offset
+        stored_ms = self._clock.steady_ms()
         half = half_with(pairs, offset, offset, stored_ms, stored_ms)
         at = self._append(
             NewRecord(
@@ -263,34 +287,46 @@ class HalfMessages:
         return at
 
     def renew(self, record: Record, half: HalfRecord, checks: int) -> Record:
-        """Write a half message again, at the end of its queue; gives the record that counts from now on.
+        """Write a half message again, at the end of its queue, and end the record before it.
 
-        The record before it has an end: else whoever starts with progress of before, a broker of Apache's among them,
-        would ask about both.
+        Without an op message for the record before it, a broker that starts from older offsets
+        (ours or Apache's) would ask about both records.
+
+        :param checks: how often the producer has been asked.
+        :returns: the new record of the transaction.
         """
         pairs = {**record.properties, m.FIRST_HALF_OFFSET: str(half.transaction)}
         if checks:
             pairs[m.CHECK_TIMES] = str(checks)
-        stored_ms, offset = self._clock.steady_ms(), self._queue(m.HALF_TOPIC).max_offset
+        stored_ms = self._clock.steady_ms()
+        offset = self._queue(m.HALF_TOPIC).max_offset
         renewed = half_with(pairs, half.transaction, offset, half.began_ms, stored_ms)
         return self._put_again(record, pairs, half, renewed)
 
     def resume(self, record: Record, half: HalfRecord | None) -> None:
-        """Make one that was given up an open transaction again, whose producers were not asked yet; or one that is
-        `half` still.
+        """Begin the checks of a transaction anew, with none counted.
+
+        :param record: the half message, open or given up.
+        :param half: the transaction if it is still open, else None.
         """
         pairs = {
             name: value for name, value in record.properties.items() if name != m.FIRST_HALF_OFFSET
         }
         pairs[m.CHECK_TIMES] = "0"
-        stored_ms, offset = self._clock.steady_ms(), self._queue(m.HALF_TOPIC).max_offset
+        stored_ms = self._clock.steady_ms()
+        offset = self._queue(m.HALF_TOPIC).max_offset
         self._put_again(record, pairs, half, half_with(pairs, offset, offset, stored_ms, stored_ms))
 
     def _put_again(
         self, record: Record, pairs: Mapping[str, str], before: HalfRecord | None, half: HalfRecord
     ) -> Record:
-        """Store a half message once more, at the end of the queue, which `half` says of it already."""
-        queue, text = self._queue(m.HALF_TOPIC), m.join_properties(pairs)
+        """Store a half message again, at the end of its queue.
+
+        :param before: the transaction as it was, None if it was not open.
+        :param half: the transaction as it is afterwards.
+        """
+        queue = self._queue(m.HALF_TOPIC)
+        text = m.join_properties(pairs)
         at = self._append(self._again(record, queue, text), *self._ends(before))
         again = replace(
             record,
@@ -306,10 +342,11 @@ class HalfMessages:
         return again
 
     def commit(self, record: Record, half: HalfRecord) -> None:
-        """Store the message of a half message where it belongs, a delayed one where it waits from now on; that is the
-        transaction's end.
+        """Store the message in its topic and end the transaction.
 
-        :raises Refused: the half message does not say where that is.
+        A message with a delay level is stored in the schedule topic; its delay begins now.
+
+        :raises Refused: the half message names no valid topic and queue.
         """
         pairs = record.properties
         topic, queue_id = destination(record)
@@ -326,27 +363,30 @@ class HalfMessages:
         self._has_ended(half)
 
     def require_room(self) -> None:
-        """
-        :raises Refused: the drive is too full, so that no transaction can be ended; or half messages wait for their
-            queue entries since the start, and would seem to have ended. To ask about one would count as a check whose
-            answer is refused, and after some of these it would be given up.
+        """Check that a transaction could be ended now.
+
+        If not, asking its producer would count as a check whose answer is refused, and after some
+        of these the transaction would be given up.
+
+        :raises Refused: the drive is too full; or dispatch lags, and half messages without a queue
+            entry would seem to have ended.
         """
         if why := self._store.why_full or self._store.dispatch.why_behind:
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {why}")
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"messages are refused: {why}")
 
     def roll_back(self, half: HalfRecord) -> None:
-        """Nobody gets the message; that is the transaction's end."""
+        """End a transaction; consumers never get its message."""
         self._append(*self._ends(half))
         self._has_ended(half)
 
     def give_up(self, record: Record, half: HalfRecord) -> None:
-        """Store a half message in the topic of those whose producers never gave an answer."""
+        """Move a half message to the topic of unanswered transactions, and end the transaction."""
         copy = self._again(record, self._queue(m.CHECK_MAX_TIME_TOPIC), record.properties_text)
         self._append(copy, *self._ends(half))
         self._has_ended(half)
 
     def _again(self, record: Record, queue: ConsumeQueue, properties: str) -> NewRecord:
-        """The message of a half message, in another place."""
+        """A new record with the message of a half message, for another queue."""
         return NewRecord(
             queue,
             record.body,
@@ -360,10 +400,11 @@ class HalfMessages:
         )
 
     def _ends(self, half: HalfRecord | None) -> list[NewRecord]:
-        """What notes that a half message's record counts no more; nothing where there is none."""
+        """The op message that ends a half message, as a list; empty without a half message."""
         if half is None:
             return []
-        host, body = self._store.config.store_host, b"%d" % half.offset
+        host = self._store.config.store_host
+        body = b"%d" % half.offset
         return [
             NewRecord(
                 self._queue(m.HALF_OP_TOPIC),
@@ -382,7 +423,10 @@ class HalfMessages:
         self.open.ended(half)
 
     def _append(self, *records: NewRecord) -> PhysicalOffset:
-        """Write records together, but for those that do not fit into the same file; where the first one stands."""
+        """Append records, together as far as they fit into one segment.
+
+        :returns: the physical offset of the first record.
+        """
         places = self._store.append_records(records)
         self._turn.due()
         if len(places) < len(records):
@@ -395,7 +439,7 @@ class HalfMessages:
 
 
 def _decoded(data: bytes | None) -> Record | None:
-    """None where there is no record."""
+    """Decode a record; None if there is none or it is damaged."""
     try:
         return decode(data) if data is not None else None
     except CorruptRecord:
@@ -403,23 +447,25 @@ def _decoded(data: bytes | None) -> Record | None:
 
 
 def destination(record: Record) -> tuple[str, int]:
-    """Topic and queue id that a half message is for.
+    """Topic and queue id to which a half message is committed.
 
-    :raises Refused: it does not say, or names a topic that there cannot be.
+    :raises Refused: the half message names none, or an illegal one.
     """
-    topic, queue_id = record.properties.get(m.REAL_TOPIC, ""), record.properties.get(m.REAL_QID, "")
+    topic = record.properties.get(m.REAL_TOPIC, "")
+    queue_id = record.properties.get(m.REAL_QID, "")
     number = int_or(queue_id, -1)
     if not m.is_legal_name(topic) or len(topic) > m.TOPIC_SIZE_MAX or number < 0:
         where = f"REAL_TOPIC {topic[:200]!r}, REAL_QID {queue_id[:20]!r}"
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"the message at {record.physical_offset} is for no queue: {where}",
+            f"the half message at physical offset {record.physical_offset} names no valid queue:"
+            f" {where}",
         )
     return topic, number
 
 
 def _message(record: Record) -> tuple[object, ...]:
-    """What stays the same when a half message is written again."""
+    """The fields that stay the same when a half message is written again."""
     pairs = record.properties
     named = (pairs.get(name) for name in (m.UNIQ_KEY, m.PRODUCER_GROUP, m.REAL_TOPIC, m.REAL_QID))
     return record.born_ms, record.born_host, record.body, record.flag, *named

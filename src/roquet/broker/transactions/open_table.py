@@ -1,8 +1,9 @@
-"""PURE: transactions that are open, what is to be done about them, and when.
+"""PURE: the table of open transactions, and the rules for when they are checked.
 
-Whoever is going to ask a producer about its transaction writes the half message again first, at the end of its queue:
-so the record that counts is the newest one, and what lies before all of these may be forgotten. Each of these records
-names the queue offset of the first one, by which the transaction is known here.
+Before a producer is asked about a transaction, its half message is written again at the end of the
+queue. So the newest record of each transaction counts, and records before the oldest of these are
+not read again. Each record names the queue offset of the transaction's first record, which
+identifies the transaction.
 
 See docs/storage/transactions.md.
 """
@@ -21,18 +22,19 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.record import Record
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The consumer group that has the progress in both queues, half messages and ends."""
+"""The consumer group whose offsets say from where a start reads half messages and op messages."""
 END_TAG: Final = "d"
-"""What an end of a transaction is tagged with."""
+"""The tag of op messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class HalfRecord:
     """The newest record of an open transaction.
 
-    `transaction` is the queue offset of its first record, `offset` its own. Times are in ms, by a clock that nobody
-    sets: when the transaction's first record was stored, and when this one was; `immune_ms` is how long after the
-    first nobody is to be asked, None where the message does not say.
+    `transaction` is the queue offset of the transaction's first record, `offset` of this record.
+    `began_ms` is when the first record was stored, `stored_ms` when this one was (ms, monotonic
+    clock). The producer is not asked for `immune_ms` after `began_ms`; None: the message sets no
+    such time.
     """
 
     transaction: int
@@ -46,7 +48,10 @@ class HalfRecord:
 def half_with(
     pairs: Mapping[str, str], transaction: int, offset: int, began_ms: float, stored_ms: float
 ) -> HalfRecord:
-    """What the properties of a half message say; whatever they are, they say something."""
+    """A `HalfRecord` with the checks and the immunity time from a half message's properties.
+
+    Invalid values count as missing.
+    """
     immune_s = long_or(pairs.get(m.CHECK_IMMUNITY_SECONDS), -1)
     checks = max(0, int_or(pairs.get(m.CHECK_TIMES), 0))
     return HalfRecord(
@@ -55,9 +60,9 @@ def half_with(
 
 
 def ended_halves(record: Record) -> list[int]:
-    """Queue offsets of the half messages whose transactions a record of ends closes.
+    """The queue offsets of the half messages that an op message ends.
 
-    4.x writes one number, 5.x several with a comma behind each.
+    4.x writes one number, 5.x several, each followed by a comma.
     """
     if record.properties.get(m.TAGS) != END_TAG:
         return []
@@ -66,20 +71,21 @@ def ended_halves(record: Record) -> list[int]:
 
 
 class Due(Enum):
-    """What is to be done about an open transaction."""
+    """The action that is due for an open transaction."""
 
     ASK = "ask its producer"
-    RENEW = "write it again, so that what lies before it may be forgotten"
+    RENEW = "write it again, so that a start need not read the records before it"
     DISCARD = "give up"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRules:
-    """When producers are asked; times in ms.
+    """When and how often producers are asked about open transactions; times in ms.
 
-    `timeout_ms` is how old a transaction is when they are asked first, `period_ms` how often it is looked for such,
-    `kept_ms` how old a message may get in this broker. One that seems older is asked about once more before it is given
-    up: at a start only the wall clock says how old it is, and that may be wrong.
+    `timeout_ms` is the age at which a transaction is first checked, `period_ms` the time between
+    two rounds, `checks_max` the number of checks before it is given up, `kept_ms` the retention
+    time of messages. A transaction older than `kept_ms` is checked once more before it is given up:
+    after a start its age is known by the wall clock only, which may be wrong.
     """
 
     timeout_ms: int = 6000
@@ -88,7 +94,7 @@ class CheckRules:
     kept_ms: int = 72 * 3_600_000
 
     def due(self, half: HalfRecord, now_ms: float) -> Due | None:
-        """None: not now."""
+        """The action that is due for a transaction, None if none is."""
         age_ms = now_ms - half.began_ms
         is_old = age_ms > self.kept_ms
         if half.checks and (is_old or half.checks >= self.checks_max):
@@ -101,10 +107,14 @@ class CheckRules:
 
 
 class OpenTransactions:
-    """Keeps: each open transaction is here once, with its newest record; in the order of these records' offsets. The
-    progress does not pass half messages that could not be read: they may be open.
+    """The table of open transactions.
 
-    :param begin: queue offset of the first half message that was looked at, `ends_begin` of the first end.
+    Invariant: each open transaction is here once, with its newest record, in the order of these
+    records' offsets. `progress` does not pass half messages that could not be read, because they
+    may be open.
+
+    :param begin: the queue offset of the first half message that was read.
+    :param ends_begin: the queue offset of the first op message that was read.
     """
 
     def __init__(self, begin: int = 0, ends_begin: int = 0) -> None:
@@ -112,9 +122,9 @@ class OpenTransactions:
         self._next = begin
         self._open: dict[int, HalfRecord] = {}
         self._not_read: dict[int, None] = {}
-        """Queue offsets of half messages that could not be read, which ascend."""
+        """Queue offsets of half messages that could not be read, ascending."""
         self._ends: deque[int] = deque()
-        """Which half message the ends from `_ends_begin` on closed; of several, the last."""
+        """For each op message from `_ends_begin` on, the last half message that it ends."""
         self._ends_begin = ends_begin
 
     def __len__(self) -> int:
@@ -124,27 +134,27 @@ class OpenTransactions:
         return self._open.get(transaction)
 
     def all(self) -> list[HalfRecord]:
-        """Oldest record first."""
+        """All open transactions, oldest record first."""
         return list(self._open.values())
 
     def opened(self, half: HalfRecord) -> None:
-        """A half message was stored, the first time or again."""
+        """Add a half message that was stored, or replace its older record."""
         self._open.pop(half.transaction, None)
         self._open[half.transaction] = half
         self._next = half.offset + 1
 
     def ended(self, half: HalfRecord) -> None:
-        """A transaction is over."""
+        """Remove a transaction that has ended."""
         self._open.pop(half.transaction, None)
         self._not_read.pop(half.offset, None)
         self._next = max(self._next, half.offset + 1)
 
     def end_not_read(self) -> None:
-        """An end cannot be read now: a later start is to look at it again."""
+        """Count an op message that cannot be read now; a later start will read it again."""
         self._ends.append(LONG_MAX)
 
     def not_read(self, offset: int) -> None:
-        """A half message without an end cannot be read now; offsets ascend."""
+        """Remember a half message that cannot be read now. Called with ascending offsets."""
         self._not_read[offset] = None
         self._next = offset + 1
 
@@ -153,23 +163,23 @@ class OpenTransactions:
         return offset in self._not_read
 
     def forget_before(self, offset: int) -> None:
-        """The half messages before it are gone from the queue."""
+        """Forget unreadable half messages before a queue offset, which were deleted."""
         while self._not_read and (first := next(iter(self._not_read))) < offset:
             del self._not_read[first]
 
     def end_stored(self, halves: Iterable[int]) -> None:
-        """The end of transactions was stored; it names these half messages."""
+        """Count an op message that was stored; `halves` are the half messages that it ends."""
         self._ends.append(max(halves, default=-1))
 
     @property
     def progress(self) -> int:
-        """Queue offset of the first half message that may matter to whoever starts anew."""
+        """The queue offset from which a start must read half messages."""
         progress = next(iter(self._open.values())).offset if self._open else self._next
         return min(progress, next(iter(self._not_read), progress))
 
     @property
     def ends_progress(self) -> int:
-        """Queue offset of the first end that may matter, likewise."""
+        """The queue offset from which a start must read op messages."""
         progress = self.progress
         while self._ends and self._ends[0] < progress:
             self._ends.popleft()
