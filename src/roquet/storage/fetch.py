@@ -49,7 +49,7 @@ class FetchLimits:
 
 @dataclass(slots=True)
 class Fetched:
-    """What a fetch found: the records of `queue` and the offset of the next fetch.
+    """The result of a fetch: status, records, and the offset at which to fetch next.
 
     `records` are whole records in order; an element has one record, or several that are adjacent in
     the log. `count` and `size` (bytes) are their totals. `behind`: bytes of the log from the last

@@ -63,6 +63,7 @@ def recover(
         after it.
     :param room_wanted: wraps a task that is retried later if the drive has no room; takes its name.
     """
+    # the mark of another log says nothing about this one
     mark = checkpoint.mark if checkpoint.mark and _is_of_this_log(log, checkpoint.mark) else None
     lost = mark.queue_count - queues.used if mark is not None else 0
     if mark is not None and crashed:
@@ -90,10 +91,10 @@ def recover(
     known = _known(checkpoint, mark, queues, crashed=crashed, was_ours=was_ours)
     checkpoint.mark = mark
     end, damaged = valid_end(log, start, known, verify=verify)
-    taken = _taken(queues, damaged)
+    taken = _taken(queues, damaged)  # before the entries of damaged records are dropped
     save_tail(end)
     log.truncate(end)
-    log.synced_until(start)
+    log.synced_until(start)  # the bytes after it were written, but maybe never synced
     torn = [
         queue
         for queue in queues
@@ -111,7 +112,7 @@ def recover(
             "queues=%d entries=%d", max(0, lost), max(0, missing),
         )  # fmt: skip
     if torn or lost > 0 or missing > 0 or completes:
-        resume = log.start
+        resume = log.start  # nothing says which records the missing entries belong to
     dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
     dispatch.damaged = frozenset(hole.start for hole in damaged)
     dispatch.taken = taken
@@ -304,7 +305,7 @@ def _known(
     crashed: bool,
     was_ours: bool,
 ) -> Known:
-    """What is known of the log.
+    """Collect what checkpoint and queues say about the log.
 
     After a crash the checkpoint's times count only if it has no mark, that is, if Apache's broker
     wrote it: store times go back with the clock.
@@ -334,24 +335,22 @@ def valid_end(
     try:
         for piece in pieces(log, start, HoleScanner(log, at_once=log.file_size), verify=verify):
             if not isinstance(piece, Hole):
-                end, last_ms = (
-                    PhysicalOffset(piece.at + int(piece.ends[-1])),
-                    int(piece.store_ms[-1]),
-                )
+                end = PhysicalOffset(piece.at + int(piece.ends[-1]))
+                last_ms = int(piece.store_ms[-1])
                 continue
             if not _may_step_over(log, piece, last_ms, known):
-                _log_end(log, end, piece.reason)
+                _report_end(log, end, piece.reason)
                 break
             damaged.append(piece)
     except CorruptRecord as error:
-        _log_end(log, end, str(error))
+        _report_end(log, end, str(error))
     data = log.read(end, BLANK_SIZE)
     if len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC:
         end = log.next_file(end)
     return end, damaged
 
 
-def _log_end(log: CommitLog, end: PhysicalOffset, reason: str) -> None:
+def _report_end(log: CommitLog, end: PhysicalOffset, reason: str) -> None:
     """Log where the log ends. If only zeros follow, that is normal and gets no reason.
 
     Only the next bytes are checked; `save_tail` finds and logs anything farther.

@@ -389,7 +389,7 @@ class Store:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with log and dispatch, for replication status; empty if nothing is."""
+        """The problems of log and dispatch, for replication status; empty if there are none."""
         dispatch = self.dispatch
         holes = (
             f"{dispatch.holes} damaged ranges of the log stepped over ({dispatch.hole_bytes} bytes)"

@@ -75,6 +75,7 @@ class Dispatch:
         self._index = index
         self._delay_ms = delay_ms
         self.position = PhysicalOffset(0)
+        """The log is dispatched up to this physical offset."""
         self.store_ms = 0
         """The latest store time of the records dispatched here, ms."""
         self.holes = 0

@@ -159,7 +159,7 @@ class IndexFile:
         return int(self._entries["at"][number])
 
     def count_before(self, log_end: int) -> int:
-        """What `count` is without the entries of records from `log_end` on."""
+        """`count` without the entries of records from `log_end` on."""
         return 1 + int(np.searchsorted(self._entries["at"][1 : self.count], log_end))
 
     def _save_header(self) -> None:

@@ -68,7 +68,9 @@ class CommitLog:
         self._segments = Segments(disk, folders, file_size, "mappedFileSizeCommitLog")
         self.file_size = file_size
         self.end = PhysicalOffset(0)
+        """The physical offset of the next record."""
         self.flushed_to = PhysicalOffset(0)
+        """The log is durable up to this physical offset."""
         self._file: DiskFile | None = None
         self._buffer: mmap.mmap | bytearray = bytearray()
         self._file_start = 0

@@ -141,7 +141,9 @@ class ConsumeQueue:
         )
         self._file_size = file_size
         self.min_offset = 0
+        """Queue offset of the first message whose record is still in the log."""
         self.max_offset = 0
+        """Queue offset of the next message."""
         self.log_end = 0
         self._durable = Durable(0)
         self._buffer: mmap.mmap | bytearray = bytearray()

@@ -49,7 +49,7 @@ BitsOf = Callable[[str, int, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class ExtUnit:
-    """What the store keeps of a message beside its queue entry.
+    """The extension unit of a queue entry.
 
     `bits` is a Bloom filter of the filters that the message passed; empty if it was not computed.
     """
