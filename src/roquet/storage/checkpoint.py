@@ -102,6 +102,7 @@ class Checkpoint:
         self.mark = mark or self.mark
 
     def save(self) -> None:
+        """Replace the file, durably."""
         times = _TIMES.pack(self.log_ms, self.queues_ms, self.index_ms).ljust(_MARK_AT, b"\0")
         mark = b""
         if self.mark is not None:

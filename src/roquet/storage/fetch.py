@@ -123,10 +123,10 @@ def _fetch_next(
     limits: FetchLimits,
     readable_to: int,
 ) -> Fetched | None:
-    """The fast path of `_scan`: no filter, and all records that the limits allow are in memory and
-    in one file of the log.
+    """The fast path of a fetch: no filter, and all records are in memory and in one file.
 
-    It relies on the physical offsets of a queue's entries ascending.
+    These are as many records as the limits allow. It relies on the physical offsets of a queue's
+    entries ascending.
 
     :returns: None if `_scan` has to fetch the records.
     """

@@ -29,11 +29,10 @@ _LINE: Final = re.compile(r"(.+)/([0-9]{1,10})=([0-9]{1,18})")
 
 
 class LostQueues:
-    """The list of queues that lack entries, saved in a file of the store: lines
-    `topic/queueId=end`.
+    """The list of queues that lack entries, saved in a file of the store.
 
-    `ends` are the queues' next offsets, so that no message gets the offset of one that is deleted
-    from the log. It is 0 if only the log can say.
+    A line of the file is `topic/queueId=end`. `ends` are the queues' next offsets, so that no
+    message gets the offset of one that is deleted from the log. It is 0 if only the log can say.
 
     Invariant: a queue is listed from before the first of its files is deleted until all its entries
     are durable again. So after a crash in between the next start dispatches the whole log, and no
@@ -83,8 +82,7 @@ class LostQueues:
 
 
 def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> list[ConsumeQueue]:
-    """Find queues whose first files are missing: the log has earlier records of them than the
-    files.
+    """Find queues whose first files are missing, as the log has earlier records of them.
 
     Retention deletes a queue's file when all its records are deleted from the log. So as a rule the
     first entry that is left is of a record from before the log's start, and nothing else is read.
@@ -194,8 +192,7 @@ class Mending:
         return f"{count} consume queues are being rebuilt from the log" if count else ""
 
     def made(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Register lost queues that a start has rebuilt from the whole log; they are not durable
-        yet.
+        """Register lost queues that a start has rebuilt; they are not durable yet.
 
         :raises OSError: there is no room for blanks.
         """

@@ -39,12 +39,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The retention settings: files are deleted `kept_ms` after their last write, in the `hours` of
-    the day.
+    """The retention settings of a store.
 
-    If a larger share of the drive is used than `used_max`, expired files are deleted at any hour;
-    above `forced_above` files are deleted whatever their age, if `forcibly` is set; above
-    `full_above` the broker accepts no messages.
+    Files are deleted `kept_ms` after their last write, in the `hours` of the day. If a larger share
+    of the drive is used than `used_max`, expired files are deleted at any hour; above
+    `forced_above` files are deleted whatever their age, if `forcibly` is set; above `full_above`
+    the broker accepts no messages.
     """
 
     kept_ms: int = 72 * 3_600_000

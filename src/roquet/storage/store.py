@@ -605,8 +605,7 @@ class Store:
         return finished(self.drop_oldest_steps(count))
 
     def drop_oldest_steps(self, count: int) -> Steps[Expired]:
-        """Forget the log's first `count` files, and the files of queues and index that belong to
-        them.
+        """Forget the log's first `count` files, and files of queues and index that belong to them.
 
         The log forgets its files last, so that no queue has entries whose records are forgotten.
 

@@ -245,8 +245,7 @@ class Writer:
         return firsts, physical
 
     def append_records(self, records: Sequence[NewRecord]) -> list[PhysicalOffset]:
-        """Write records of any queues: as many, from the first on, as fit into one file; at least
-        one.
+        """Write the first records, at least one, that fit into one file; they may be of any queues.
 
         They are dispatched as a slave dispatches them: entries, keys and the delivery time of a
         delayed message are computed from the bytes of each record.
@@ -334,12 +333,11 @@ class Writer:
         self._turn_ms = 0
 
     def _look(self, now_ms: int) -> None:
-        """Check that the log's file has not been truncated: a store to a mapped page after a file's
-        end kills the process.
+        """Check that the log's file was not truncated.
 
-        Queue files are checked by `make_room`. Resetting `room_to` makes the next append to a queue
-        call it. That is done for all queues in `_looked`, but where many are written only once per
-        `_LOOKED_EACH_MS`.
+        A store to a mapped page after a file's end would kill the process. Queue files are checked
+        by `make_room`. Resetting `room_to` makes the next append to a queue call it. That is done
+        for all queues in `_looked`, but where many are written only once per `_LOOKED_EACH_MS`.
 
         :raises UnreadableFile: the file was truncated.
         """

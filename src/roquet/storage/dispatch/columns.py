@@ -72,6 +72,7 @@ class Rows:
         self.takes_a_slot: Bools = (kinds == 0) | (kinds == m.TRANSACTION_COMMIT)
 
     def topic_id(self, topic: str) -> int:
+        """The topic's index in `topics`, to which it is added if it is new."""
         if topic not in self.topics:
             self.topics.append(topic)
         return self.topics.index(topic)

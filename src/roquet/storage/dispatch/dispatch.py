@@ -220,8 +220,7 @@ class Dispatch:
         return grown
 
     def _flush_index(self, index: Index) -> None:
-        """Flush the index; if the drive has no room, it keeps the keys, and queues do not wait for
-        it.
+        """Flush the index; without room on the drive it keeps the keys, and dispatch continues.
 
         The next flush, by the store, logs the error.
         """

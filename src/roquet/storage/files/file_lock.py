@@ -22,8 +22,9 @@ _OURS: Final = b"ours"
 
 
 class FileLock:
-    """The file lock that Apache's brokers take, too. The file says which kind of broker had it
-    last.
+    """The file lock of a store, which Apache's brokers take, too.
+
+    The file says which kind of broker had it last.
 
     Invariant: `was_ours` is True only if no other broker has used the store since `sign`.
     """

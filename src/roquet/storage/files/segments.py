@@ -187,8 +187,9 @@ class Segments:
         return file
 
     def read(self, at: int, end: int) -> bytes:
-        """The bytes from `at` to `end`, or to the end of the file that holds `at`; empty without
-        it.
+        """The bytes from `at` to `end`, or to the end of the file that holds `at`.
+
+        Empty if no file holds `at`.
 
         :raises UnreadableFile: the file was truncated, or the drive cannot read the bytes.
         """

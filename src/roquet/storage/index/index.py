@@ -363,6 +363,7 @@ class Index:
 
     @property
     def end_ms(self) -> int:
+        """The store time of the newest indexed record, ms; 0 without files."""
         return self.files[-1].end_ms if self.files else 0
 
     @property

@@ -270,8 +270,9 @@ class CommitLog:
             start = PhysicalOffset(start + len(piece))
 
     def next_data(self, at: PhysicalOffset) -> PhysicalOffset:
-        """The first physical offset from `at` on that is not in a sparse part of a file, else the
-        end.
+        """The first physical offset from `at` on that is not in a sparse part of a file.
+
+        It is the end if there is none.
 
         Sparse parts of files were never written and read as zeros.
         """

@@ -81,11 +81,10 @@ def _whole_records(log: CommitLog, at: PhysicalOffset) -> int:
 
 
 def save(disk: Disk, root: Path, log: CommitLog, tail: TailToCut) -> Path | None:
-    """Copy a tail below the store's folder, durably; one log line says where it is, or why it is
-    not.
+    """Copy a tail below the store's folder, durably, and log where it is or why there is no copy.
 
     :param root: the store's folder.
-    :returns: the folder of the copy, None if there is none.
+        :returns: the folder of the copy, None if there is none.
     """
     folder = root / FOLDER
     reason = _why_not(disk, folder, tail)

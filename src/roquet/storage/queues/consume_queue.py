@@ -210,8 +210,7 @@ class ConsumeQueue:
         return low
 
     def make_room(self, count: int, first: int | None = None) -> int:
-        """Make sure that the next `count` entries have files that are whole and have room on the
-        drive.
+        """Make sure that the next `count` entries have files, which are whole, and room.
 
         :param first: queue offset of the first of them, if it is not the next one.
         :returns: the queue offset up to which there is room, often more than was asked for.
@@ -431,8 +430,7 @@ class ConsumeQueue:
         return (offset // per_file + 1) * per_file
 
     def truncate(self, log_end: int) -> None:
-        """Drop the entries from the first one on whose record is not before physical offset
-        `log_end`.
+        """End the queue with its last entry of a record before physical offset `log_end`.
 
         All entries of records before `log_end` must have been written. A crash may have left any
         bytes of later entries, in any file. One of them may look like an earlier entry, but then

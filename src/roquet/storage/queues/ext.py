@@ -202,8 +202,9 @@ class ExtFile:
 
 
 class ExtendedQueue(ConsumeQueue):
-    """A consume queue whose entries have extension units, but for those written without the
-    setting.
+    """A consume queue whose entries have extension units.
+
+    Entries that were written while the setting was off have none.
 
     Invariant: the last unit is that of the last entry.
 

@@ -149,8 +149,7 @@ class Queues:
             yield from list(by_id.values())
 
     def appended(self) -> Iterator[tuple[str, Appended]]:
-        """Counts of appended records by topic; the schedule topic is listed once for each delay
-        level.
+        """Counts of appended records by topic; the schedule topic has one for each delay level.
 
         Callers may iterate in steps while queues are added and deleted.
         """
