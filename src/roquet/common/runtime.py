@@ -32,7 +32,9 @@ _STEADY_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @dataclass(frozen=True)
 class Runtime:
-    """What a simulation replaces. All other behaviour is determined by the inputs.
+    """Clocks, randomness and threads of a server, which a simulation replaces.
+
+    All other behaviour is determined by the inputs.
 
     `now_ms` is the wall clock, for records and output; an operator may set it at any time.
     Durations are measured with the event loop's clock, which may stand still while the host is

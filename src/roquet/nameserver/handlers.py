@@ -403,7 +403,7 @@ def _check_names(of: str, names: Iterable[str]) -> None:
 
 
 _BROKER: Final = "cluster=%s name=%s id=%d address=%s"
-"""How a broker is written in a log line."""
+"""Format of a broker in a log line."""
 
 
 def _names(pairs: Iterable[tuple[str, str]]) -> str:

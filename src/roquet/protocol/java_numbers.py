@@ -1,7 +1,7 @@
-"""Text -> numbers as Java reads them, and their order as Java has it: properties are text, numbers come of comparing.
+"""Parses numbers as Java does, and orders them as Java does.
 
-Every `read_...` raises ValueError where Java's would throw. `int_or` and `long_or` never raise: they are for what is in
-stored messages and files, which anybody may have written.
+Each `read_...` raises ValueError where Java would throw. `int_or` and `long_or` never raise: they
+are for the properties of stored messages, which may have any text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from roquet.common.units import INT_MAX, LONG_MAX
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 """Digits of any script, as Java has it."""
 _LAST_OF_ONE_UNIT: Final = "\uffff"
-"""Java reads text unit by unit: a digit beyond makes two of them, neither a digit."""
+"""Java reads UTF-16 units: a digit above this is two units, neither of which is a digit."""
 _LONG_TEXT: Final = 40
 _BLANKS: Final = "".join(map(chr, range(0x21)))
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
@@ -45,7 +45,11 @@ def _whole_number(last: int) -> Callable[[str], int]:
 
 
 def _digits(text: str) -> str:
-    """A whole number as Python reads it: of thousands of digits the first ones but for zeros, which are too many."""
+    """Check the digits of a whole number, and shorten it to `_LONG_TEXT` digits.
+
+    Leading zeros are dropped then. As many digits are too large for a `long`, and Python need not
+    convert thousands.
+    """
     if _WHOLE.fullmatch(text) is None or max(text) > _LAST_OF_ONE_UNIT:
         raise ValueError(f"{text!r} is no whole number")
     if len(text) < _LONG_TEXT:
@@ -60,12 +64,12 @@ read_long: Final = _whole_number(LONG_MAX)
 
 
 def int_or(text: str | None, otherwise: int) -> int:
-    """What Java's Integer.parseInt reads; `otherwise` where there is no text, or it would throw."""
+    """Parse as Java's Integer.parseInt; `otherwise` if `text` is None or Java would throw."""
     return _read_or(read_int, text, otherwise)
 
 
 def long_or(text: str | None, otherwise: int) -> int:
-    """What Java's Long.parseLong reads; `otherwise` where there is no text, or it would throw."""
+    """Parse as Java's Long.parseLong; `otherwise` if `text` is None or Java would throw."""
     return _read_or(read_long, text, otherwise)
 
 
@@ -93,7 +97,7 @@ def read_double(text: str) -> float:
 
 
 def double_key(number: float) -> DoubleKey:
-    """What sorts as Java sorts doubles: -0.0 before 0.0, and NaN, which equals itself, behind all others."""
+    """A sort key in Java's order of doubles: -0.0 before 0.0, NaN last and equal to itself."""
     return (True, 0.0, 0.0) if isnan(number) else (False, number, copysign(1, number))
 
 
@@ -102,5 +106,5 @@ def read_double_key(text: str) -> DoubleKey:
 
 
 def read_truth(text: str) -> bool:
-    """Whatever is not "true" is false."""
+    """Parse as Java's Boolean.parseBoolean: any text but "true" is False."""
     return text.lower() == "true"

@@ -34,7 +34,7 @@ Answer: TypeAlias = Command | bytes | None
 Handler: TypeAlias = Callable[[Command, "Connection"], Answer]
 
 END_S: Final = 1.0
-"""How long a peer may take to read its last answers."""
+"""Seconds that a peer has to read its last answers when the connection is closed."""
 _ANSWERED_AT_ONCE: Final = 96 * 1024
 """Request bytes that one write answers. 64 senders of 2.5 KB each were a tenth faster with this
 bound than with one write per read.

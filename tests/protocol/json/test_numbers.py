@@ -119,8 +119,8 @@ def test_one_odd_entry_does_not_take_the_others_of_its_table_with_it(
         b'{"offsetTable":{1:5,2:-9223372036854775809}}', DelayOffsetTable.from_json
     ).offsets == {1: 5}
     assert len(caplog.records) == 5  # one of each table
-    assert "table entry left out: readQueueNums: 1099511627776 is no number from" in caplog.text
-    assert "name='1' count=2" in caplog.text
+    assert "first=readQueueNums: 1099511627776 is no number from" in caplog.text
+    assert "count=2 first=9223372036854775808 is no number from" in caplog.text
 
 
 def test_a_broker_id_is_a_long() -> None:

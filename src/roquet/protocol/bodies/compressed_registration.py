@@ -1,4 +1,4 @@
-"""PURE: a broker's topics in the compressed form of a registration, made and read a part at a time."""
+"""PURE: codec of compressed registrations, which have a broker's topics, in slices."""
 
 from __future__ import annotations
 
@@ -21,17 +21,22 @@ from roquet.protocol.json.numbers import as_int32
 
 _SIZE: Final = Struct(">i")
 _AT_ONCE: Final = 16 * 1024
-"""Bytes that are compressed or inflated in one step."""
+"""Bytes compressed or decompressed per step."""
 SIZE_MIN: Final = 1024 * 1024
 SIZE_RATIO: Final = 64
-"""What a registration may grow to: so many times its size, and `SIZE_MIN`. Topics of alike names grow to 10 times,
-zeros to 1,000 times."""
+"""A decompressed registration may have `SIZE_RATIO` times its compressed size plus `SIZE_MIN`.
+
+Topics with similar names grow to 10 times their compressed size, zeros to 1,000 times.
+"""
 _PART_SIZE_MAX: Final = 65_536
-"""Bytes of each part beside the topics; they have some hundred."""
+"""Bytes of each part other than the topics; usual ones have some hundred."""
 
 
 def read(body: bytes) -> Steps[Registration]:
-    """:raises ValueError: it is not in that form, or grows beyond all proportion."""
+    """Decode a registration.
+
+    :raises ValueError: it is damaged, or too large when decompressed.
+    """
     try:
         raw = yield from _inflated(body)
         version, at = _sized(raw, 0)
@@ -54,7 +59,7 @@ def read(body: bytes) -> Steps[Registration]:
 
 
 def written(registration: Registration) -> Steps[bytes]:
-    """:param registration: one whose topics nobody changes meanwhile."""
+    """Encode a registration, whose topics must not be changed meanwhile."""
     compressing = zlib.compressobj(9)
     topics, table = registration.table.topics, registration.table
     parts = [
@@ -103,6 +108,6 @@ def _words_of_topic(topic: TopicConfig) -> str:
 
 
 def _topic_from_words(text: str) -> TopicConfig:
-    """Five words; a sixth, 5.x's attributes, may hold blanks and is ignored."""
+    """Decode a topic's five words; a sixth one (5.x's attributes) is ignored, with its blanks."""
     name, read, write, perm, filter_type = text.split(" ", 5)[:5]
     return TopicConfig(name, as_int32(read), as_int32(write), as_int32(perm), filter_type)

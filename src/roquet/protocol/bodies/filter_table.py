@@ -1,4 +1,4 @@
-"""What consumerFilter.json holds: the filters of consumer groups that are no tag expressions.
+"""The content of consumerFilter.json: the filters of groups that are no tag expressions.
 
 See docs/storage/files.md#the-json-of-state-files.
 """
@@ -15,7 +15,7 @@ from roquet.protocol.json.numbers import as_int32, json_int, json_long
 
 @dataclass(frozen=True, slots=True)
 class BloomData:
-    """The bits of one group's filter among `bits` of them."""
+    """The Bloom filter bits of one group (`positions`), of `bits` in all."""
 
     bits: int
     positions: tuple[int, ...]
@@ -23,10 +23,11 @@ class BloomData:
 
 @dataclass(frozen=True, slots=True)
 class FilterData:
-    """ConsumerFilterData: what a group wants of a topic; times in ms.
+    """ConsumerFilterData: the filter of a group for a topic. Times in ms.
 
-    `version` is the client's (docs/protocol/json.md#subscriptions). Messages stored after `born_ms` were tried on it
-    when they were stored, `dead_ms` is when the group's last member left, 0 while there is one.
+    `version` is that of the client's subscription (docs/protocol/json.md#subscriptions). Messages
+    stored after `born_ms` were tested with the filter when they were stored. `dead_ms` is when the
+    group's last member left, 0 while it has members.
     """
 
     topic: str

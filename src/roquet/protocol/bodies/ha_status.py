@@ -1,7 +1,8 @@
-"""How replication stands at one broker: the body of GET_BROKER_HA_STATUS, which 5.x has (HARuntimeInfo), and what
-every version says of its log in the body of GET_BROKER_RUNTIME_INFO.
+"""The replication status of one broker, and the bounds of its log.
 
-`from_json` and `to_json` as in `bodies`. The members from `state` on are ours; 5.x's tools pass over them.
+The status is the body of GET_BROKER_HA_STATUS (5.x's HARuntimeInfo). The bounds are in the body of
+GET_BROKER_RUNTIME_INFO, in all versions. The members from `state` on are roquet's own; 5.x's tools
+ignore them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from roquet.protocol.json.numbers import json_long
 
 @dataclass(frozen=True, slots=True)
 class SlaveStatus:
-    """One slave, as its master sees it. Places and sizes in bytes, times in ms.
+    """A slave, as its master sees it. Offsets and sizes in bytes, times in ms.
 
-    `behind_ms`: how long the master has had what the slave lacks; `silent_ms`: since it was last heard.
-    `reason`: why it is gone; empty while it is connected.
+    `acked` and `sent` are physical offsets, `behind` is the lag. `behind_ms` is the lag in time,
+    `silent_ms` the time since the last report. `reason` is why the slave is disconnected, empty
+    while it is connected.
     """
 
     address: str
@@ -64,9 +66,10 @@ class SlaveStatus:
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """A slave, as it sees itself. `heard_ms` and `told_ms` are moments in ms since the epoch, 0 where there is none.
+    """A slave, as it sees itself.
 
-    `reason`: why it does not follow; empty while it does.
+    `heard_ms` and `told_ms` are when it last heard from and reported to the master, in ms since the
+    epoch, 0 for never. `reason` is why it does not replicate, empty while it does.
     """
 
     master: str
@@ -107,9 +110,10 @@ class FollowerStatus:
 
 @dataclass(frozen=True, slots=True)
 class HaStatus:
-    """`slaves` of a master, `follower` of a slave; `end` of the broker's own log, in bytes.
+    """The replication status of a broker.
 
-    `trouble`: what is wrong with the broker's own store, empty while nothing is.
+    A master has `slaves`, a slave has `follower`. `end` is the physical offset of its log's end.
+    `trouble` is what is wrong with its store, empty if nothing is.
     """
 
     end: int
@@ -144,7 +148,7 @@ class HaStatus:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Where a broker's log begins and ends, in bytes."""
+    """The first physical offset of a broker's log, and the one after its last record."""
 
     start: int
     end: int

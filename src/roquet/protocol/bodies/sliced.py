@@ -1,6 +1,6 @@
-"""Large bodies, made a part at a time: each of these yields between parts, and returns the whole body.
+"""Encoders of large bodies in slices: each yields between parts and returns the whole body.
 
-What they give is, to the byte, what `dump_bytes` or `dump_dialect` give for the table's `to_json`.
+The result is, byte for byte, that of `dump_bytes` or `dump_dialect` of the table's `to_json`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def members(
     to_json: Callable[[T], Any],
     dump: Callable[[Any], bytes] = dump_bytes,
 ) -> Steps[bytes]:
-    """A table of many members as an object."""
+    """Encode a table of many members as a JSON object."""
     parts: list[bytes] = []
     for part in in_parts(items):
         parts.append(dump({key: to_json(value) for key, value in part})[1:-1])
@@ -29,7 +29,7 @@ def members(
 
 
 def topic_table(table: TopicTable) -> Steps[bytes]:
-    """:param table: one that nobody changes meanwhile."""
+    """Encode a topic table, which must not be changed meanwhile."""
     topics = yield from members(table.topics.items(), lambda topic: topic.to_json())
     return b'{"dataVersion":%b,"topicConfigTable":%b}' % (
         dump_bytes(table.version.to_json()),
@@ -38,13 +38,13 @@ def topic_table(table: TopicTable) -> Steps[bytes]:
 
 
 def registration(table: TopicTable) -> Steps[bytes]:
-    """`Registration(table)`."""
+    """Encode `Registration(table)`."""
     topics = yield from topic_table(table)
     return b'{"filterServerList":[],"topicConfigSerializeWrapper":%b}' % topics
 
 
 def group_table(table: GroupTable) -> Steps[bytes]:
-    """:param table: one that nobody changes meanwhile."""
+    """Encode a table of groups, which must not be changed meanwhile."""
     groups = yield from members(table.groups.items(), lambda group: group.to_json())
     return b'{"dataVersion":%b,"subscriptionGroupTable":%b}' % (
         dump_bytes(table.version.to_json()),
@@ -53,14 +53,14 @@ def group_table(table: GroupTable) -> Steps[bytes]:
 
 
 def offset_table(table: OffsetTable) -> Steps[bytes]:
-    """:param table: one to which nobody adds keys meanwhile."""
+    """Encode a table of consumer offsets, to which no keys may be added meanwhile."""
     items: Iterable[tuple[str, Mapping[int, int]]] = table.offsets.items()
     offsets = yield from members(items, lambda queues: IntKeys(queues), dump_dialect)
     return b'{"offsetTable":%b}' % offsets
 
 
 def object_keys(items: Iterable[tuple[str, Any]]) -> Steps[bytes]:
-    """A table whose keys are JSON objects, in fastjson's form."""
+    """Encode a table whose keys are JSON objects, in fastjson's dialect."""
     parts: list[bytes] = []
     for part in in_parts(items):
         parts.append(dump_dialect(ObjectKeys(part))[1:-1])

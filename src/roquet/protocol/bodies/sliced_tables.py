@@ -1,6 +1,6 @@
-"""Large bodies, read a part at a time: each of these yields between parts, and returns the whole table.
+"""Decoders of large bodies in slices: each yields between parts and returns the whole table.
 
-What they give is what `from_json` of the table's type gives, for which `sliced` made the text.
+The result equals that of the table type's `from_json`. `sliced` has the encoders.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ _TOPICS: Final = "topicConfigTable"
 
 
 def topic_table(text: bytes, dialect_values_max: int | None = None) -> Steps[TopicTable]:
-    """:param dialect_values_max: as `load`, of a text that has to be read at once.
-    :raises ValueError: it is none.
+    """Decode a topic table.
+
+    :param dialect_values_max: as in `load`, for a text that has to be read at once.
+    :raises ValueError: the text is no topic table.
     """
     document, parts = yield from load_parts(text, (_TOPICS,), dialect_values_max)
     return (yield from _topics(document, parts))
 
 
 def registration(text: bytes, dialect_values_max: int | None = None) -> Steps[TopicTable]:
-    """The topics in one, as JSON.
+    """Decode the topics of a JSON registration.
 
-    :param dialect_values_max: as `topic_table`.
-    :raises ValueError: it is none.
+    :param dialect_values_max: as in `topic_table`.
+    :raises ValueError: the text is no registration.
     """
     wrapper = "topicConfigSerializeWrapper"
     document, parts = yield from load_parts(text, (wrapper, _TOPICS), dialect_values_max)
@@ -57,7 +59,10 @@ def _topics(document: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> 
 
 
 def group_table(text: bytes) -> Steps[GroupTable]:
-    """:raises ValueError: it is none."""
+    """Decode a table of groups.
+
+    :raises ValueError: the text is none.
+    """
     document, parts = yield from load_parts(text, ("subscriptionGroupTable",))
     version = _version(document)
     groups, left_out = yield from _entries(
@@ -67,7 +72,10 @@ def group_table(text: bytes) -> Steps[GroupTable]:
 
 
 def offset_table(text: bytes) -> Steps[OffsetTable]:
-    """:raises ValueError: it is none."""
+    """Decode a table of consumer offsets.
+
+    :raises ValueError: the text is none.
+    """
     _, parts = yield from load_parts(text, ("offsetTable",))
     offsets, left_out = yield from _entries(parts, _offsets)
     return OffsetTable(offsets, left_out)
@@ -97,7 +105,7 @@ def _entries(
     parts: Sequence[Mapping[str, Any]],
     read: Callable[[Mapping[str, Any]], tuple[dict[K, T], list[str]]],
 ) -> Steps[tuple[dict[K, T], int]]:
-    """All entries that can be used, and how many cannot."""
+    """The valid entries of all parts, and how many are invalid."""
     found: dict[K, T] = {}
     left_out: list[str] = []
     for part in parts:

@@ -1,7 +1,8 @@
-"""Bodies that are JSON: routes, registrations, heartbeats, topic and group tables (docs/protocol/json.md).
+"""JSON bodies: routes, registrations, heartbeats, topic and group tables (docs/protocol/json.md).
 
-Every type has `from_json` (from a loaded document) and `to_json` (for `dump_bytes` or `dump_dialect`), members in
-Apache's order. Unknown members of a peer are ignored, missing ones keep Apache's default.
+Every type has `from_json` (from a decoded document) and `to_json` (for `dump_bytes` or
+`dump_dialect`), with members in Apache's order. Unknown members are ignored, missing ones have
+Apache's default.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 DIALECT_VALUES_MAX: Final = 4096
-"""Values of a body in what is left of fastjson's dialect when bare integer keys are read as standard JSON: no peer
-needs it for a request or a route. This many take some 10 ms."""
+"""Values of a body in fastjson's dialect, other than bare integer keys. They take some 10 ms.
+
+No peer needs that dialect for a request or a route.
+"""
 _REASON_MAX: Final = 500
-"""Characters of a reason: the member it is about may be as long as the body."""
+"""Characters of an error: it may quote a member as long as the body."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """How often and when a table changed; equal versions mean equal tables. `timestamp` in ms.
+    """The data version of a table: equal versions mean equal tables. `timestamp` in ms.
 
-    `state_version` is 5.x's third part: kept for a peer that compares it, unwritten where it is 0.
+    `state_version` is 5.x's third part. It is kept for peers that compare it, and not written if 0.
     """
 
     timestamp: int = 0
@@ -91,12 +94,12 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """TopicConfigSerializeWrapper: what topics.json holds and a broker registers."""
+    """TopicConfigSerializeWrapper: the content of topics.json and of a registration."""
 
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     version: DataVersion = DataVersion()
     left_out: int = field(default=0, compare=False)
-    """Entries that `from_json` could not use."""
+    """Number of invalid entries that `from_json` left out."""
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> TopicTable:
@@ -154,7 +157,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class GroupTable:
-    """SubscriptionGroupWrapper: what subscriptionGroup.json holds."""
+    """SubscriptionGroupWrapper: the content of subscriptionGroup.json."""
 
     groups: Mapping[str, GroupConfig] = field(default_factory=dict)
     version: DataVersion = DataVersion()
@@ -177,11 +180,14 @@ class GroupTable:
 
 @dataclass(frozen=True, slots=True)
 class OffsetTable:
-    """ConsumerOffsetSerializeWrapper: `topic@group` -> queue id -> offset; what consumerOffset.json holds."""
+    """ConsumerOffsetSerializeWrapper, the content of consumerOffset.json.
+
+    `topic@group` -> queue id -> offset.
+    """
 
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     left_out: int = field(default=0, compare=False)
-    """As in `TopicTable`: offsets of single queues."""
+    """As in `TopicTable`; counts offsets of single queues."""
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> OffsetTable:
@@ -198,7 +204,10 @@ class OffsetTable:
 
 @dataclass(frozen=True, slots=True)
 class DelayOffsetTable:
-    """DelayOffsetSerializeWrapper: delay level -> next queue offset; what delayOffset.json holds."""
+    """DelayOffsetSerializeWrapper, the content of delayOffset.json.
+
+    Delay level -> next queue offset.
+    """
 
     offsets: Mapping[int, int] = field(default_factory=dict)
     left_out: int = field(default=0, compare=False)
@@ -215,7 +224,7 @@ class DelayOffsetTable:
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """How many queues a topic has on one broker."""
+    """The queues of a topic on one broker name."""
 
     broker_name: str
     read_queues: int
@@ -245,7 +254,7 @@ class QueueData:
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """The addresses of one broker name: id 0 is the master, all others are slaves."""
+    """The addresses of one broker name, by broker id: 0 is the master, all others are slaves."""
 
     cluster: str
     broker_name: str
@@ -261,7 +270,7 @@ class BrokerData:
         )
 
     def to_json(self, *, standard: bool = False) -> dict[str, Any]:
-        """`standard`: quoted broker ids, as strict parsers need them."""
+        """:param standard: quote broker ids, for strict JSON parsers."""
         in_order = sorted(self.addresses.items())
         addresses: Mapping[Any, str] = (
             {str(broker_id): address for broker_id, address in in_order}
@@ -273,7 +282,7 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """TopicRouteData: where a topic's queues are."""
+    """TopicRouteData: the brokers and queues of a topic."""
 
     brokers: tuple[BrokerData, ...] = ()
     queues: tuple[QueueData, ...] = ()
@@ -319,7 +328,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """RegisterBrokerBody: a broker's topics; `compressed_registration` has its compressed form."""
+    """RegisterBrokerBody: a broker's topics. `compressed_registration` has the compressed form."""
 
     table: TopicTable = TopicTable()
     filter_servers: tuple[str, ...] = ()
@@ -340,7 +349,10 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """SubscriptionData: what a group wants of one topic. `version` is when it was made (ms; Go: ns)."""
+    """SubscriptionData: a group's subscription of one topic.
+
+    `version` is the time when the client made it (ms; Go clients: ns).
+    """
 
     topic: str
     expression: str = "*"
@@ -354,7 +366,7 @@ class Subscription:
 
     @property
     def tag_filter(self) -> TagFilter:
-        """Codes are recomputed from the tags: Go sends them as text and hashes differently.
+        """The filter. Tag codes are computed here: Go clients send them as text, hashed otherwise.
 
         See docs/protocol/json.md#subscriptions.
         """
@@ -425,7 +437,7 @@ class ConsumerData:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """HeartbeatData: one client's groups."""
+    """HeartbeatData: the producer and consumer groups of one client."""
 
     client_id: str
     producers: tuple[str, ...] = ()
@@ -482,10 +494,12 @@ class QueueLocks:
 def table(
     json: Mapping[str, Any] | None, key: Callable[[str], K], item: Callable[[Any], T]
 ) -> tuple[dict[K, T], list[str]]:
-    """A table without the entries whose numbers are out of range, and what is wrong with each of those.
+    """Decode a table; entries with numbers out of range are left out.
 
-    One odd topic or group must not take the others with it, be it in a state file of an earlier version or in what a
-    broker registers.
+    One invalid topic or group, in an old state file or in a registration, must not make the others
+    unusable.
+
+    :returns: the table, and an error for each entry that was left out.
     """
     found: dict[K, T] = {}
     left_out: list[str] = []
@@ -498,19 +512,22 @@ def table(
 
 
 def told(left_out: list[str]) -> int:
-    """How many entries of a table were left out: one line for all of them, as a peer may send tens of thousands."""
+    """Count the entries that were left out, and log them.
+
+    One line is for all of them: a peer may send tens of thousands.
+    """
     if left_out:
-        log.warning("table entry left out: %s count=%d", left_out[0], len(left_out))
+        log.warning("table entries left out: count=%d first=%s", len(left_out), left_out[0])
     return len(left_out)
 
 
 def parse(
     body: bytes, kind: Callable[[Mapping[str, Any]], T], dialect_values_max: int | None = None
 ) -> T:
-    """A body as one of the types above: `parse(body, Heartbeat.from_json)`.
+    """Decode a body to one of the types above: `parse(body, Heartbeat.from_json)`.
 
-    :param dialect_values_max: as `load`.
-    :raises ValueError: it is no JSON object, or one without a member that the type needs.
+    :param dialect_values_max: as in `load`.
+    :raises ValueError: it is no JSON object, or a member is missing or invalid.
     """
     json = load(body, dialect_values_max)
     if not isinstance(json, dict):
@@ -519,7 +536,7 @@ def parse(
 
 
 def read_members(work: Callable[[], T]) -> T:
-    """What `work` makes of a loaded document.
+    """Return the result of `work`, which reads members of a decoded document.
 
     :raises ValueError: a member is missing or of a wrong type.
     """
@@ -540,11 +557,11 @@ def read_members(work: Callable[[], T]) -> T:
 def parse_request(
     body: bytes, kind: Callable[[Mapping[str, Any]], T], size_max: int, setting: str = ""
 ) -> T:
-    """`parse` for a server, which answers others meanwhile: a body that takes long to read is refused.
+    """`parse` for a server: a body that would hold up the event loop is refused.
 
     :param size_max: bytes; a MiB of standard JSON takes some 10 ms.
-    :param setting: the name of the one that says so; empty: it is fixed.
-    :raises ValueError: as `parse`, or it is too large.
+    :param setting: the name of the setting with this limit; empty: the limit is fixed.
+    :raises ValueError: as `parse`, or the body is too large.
     """
     if len(body) > size_max:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Which bits a consumer group's filter has in the note of a message that it wants.
+"""Bloom filters: the bits that a group's filter sets in the extension units of its messages.
 
-Brokers that share a store must agree on all of this: the parameters, the hash and the order of bits.
+Brokers that use the same store must agree on the parameters, the hash and the order of bits.
 
 See docs/storage/consume-queue.md#filter-bits.
 """
@@ -18,8 +18,9 @@ _SECOND: Final = 0x4CF5AD432745937F
 
 @dataclass(frozen=True, slots=True)
 class BloomShape:
-    """A Bloom filter for `expected` groups per topic, in which one that did not set its bits finds them set with a
-    probability of `error_percent`.
+    """The parameters of a Bloom filter for `expected` groups per topic.
+
+    A group that did not set its bits finds them set with a probability of `error_percent`.
     """
 
     error_percent: int = 20
@@ -27,21 +28,21 @@ class BloomShape:
 
     @property
     def hashes(self) -> int:
-        """How many bits each group sets."""
+        """Number of bits that each group sets."""
         return ceil(log(self.error_percent / 100) / log(0.5))
 
     @property
     def bits(self) -> int:
-        """How many there are, whole bytes."""
+        """Number of bits of the filter, a multiple of 8."""
         wanted = ceil(self.expected * log2(100 / self.error_percent) * log2(e))
         return 8 * ceil(wanted / 8)
 
     def positions(self, group: str, topic: str) -> tuple[int, ...]:
-        """The bits of a group's filter for a topic, in the order in which Apache's broker saves them."""
+        """The bits of a group's filter for a topic, in the order in which Apache saves them."""
         return self.positions_of(f"{group}#{topic}")
 
     def positions_of(self, text: str) -> tuple[int, ...]:
-        """The same of any text; two of them may be one bit."""
+        """The bits of any text; a bit may occur twice."""
         low, _ = murmur3_128(text.encode())
         first, second = low & 0xFFFFFFFF, low >> 32
         hashes = ((first + number * second) & 0xFFFFFFFF for number in range(1, self.hashes + 1))
@@ -51,7 +52,7 @@ class BloomShape:
 
 
 def mask_of(positions: tuple[int, ...], bits: int) -> bytes:
-    """The bytes in which just these bits are set: bit p stands in byte p / 8, the lowest first."""
+    """The filter's bytes with these bits set: bit p is in byte p / 8, the lowest bit first."""
     mask = 0
     for position in positions:
         mask |= 1 << position

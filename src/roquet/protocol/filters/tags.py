@@ -1,4 +1,4 @@
-"""Which messages a subscription wants: tag expressions.
+"""Tag filters of subscriptions.
 
 See docs/protocol/json.md#subscriptions and docs/protocol/messages.md#tag-code.
 """
@@ -17,61 +17,66 @@ TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 CODE_MIN: Final = -0x80000000
 EXPRESSION_SIZE_MAX: Final = 8 * 1024
-"""Characters of an expression that a broker takes, of tags or SQL92; Apache's takes any."""
+"""Characters of an expression (tags or SQL92) that a broker accepts; Apache's has no limit."""
 _KEPT: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What is asked of each message, in this order; None: that stage lets all of them pass.
+    """The tests that a broker applies to each message, in this order. None: all messages pass.
 
-    `by_code` is asked for the tag code of its queue entry, or in its place `by_note` for the store time in ms and the
-    filter bits of the entry's note, where it has such bits; then `by_record` for the stored message itself.
+    First `by_code` with the tag code of the queue entry, or, if the entry has filter bits in its
+    extension unit, `by_note` with the store time in ms and the bits. Then `by_record` with the
+    stored record.
     """
 
     by_code: Callable[[int], bool] | None = None
     by_note: Callable[[int, bytes], bool] | None = None
     by_record: Callable[[bytes | bytearray], bool] | None = None
     cost: int = 1
-    """How many usual messages one takes as long as: of what costs more, one fetch looks at fewer."""
+    """Time per message, in units of a usual one. A fetch tests fewer messages if it is high."""
 
 
 class Filter(Protocol):
-    """What a subscription wants, whatever it is written in."""
+    """The filter of a subscription, of any expression type."""
 
     @property
     def stages(self) -> Stages | None:
-        """None: everything."""
+        """None: all messages pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagFilter:
     """A tag expression: `*`, or tags joined by `||`.
 
-    A broker compares codes (`codes`, hashes that may collide), a client the text (`tags`); both empty: everything.
+    A broker compares tag codes (`codes`, hashes that may collide), a client the text (`tags`). If
+    both are empty, all messages pass.
     """
 
     expression: str = ALL
     tags: frozenset[str] = frozenset()
     codes: frozenset[int] = frozenset()
     stages: Stages | None = field(init=False, repr=False, compare=False)
-    """The codes of queue entries are all that a broker looks at."""
+    """A broker tests only the tag codes of queue entries."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", Stages(by_code=self.wants_code) if self.codes else None)
 
     @classmethod
     def parse(cls, expression: str | None) -> TagFilter:
-        """Nothing, blank or `*` wants everything; else the tags between `||`, trimmed, empty ones dropped."""
+        """Parse an expression: None, blank or `*` is `EVERYTHING`, else tags joined by `||`.
+
+        Tags are trimmed, empty ones dropped.
+        """
         if expression is None or expression.strip() in ("", ALL):
             return EVERYTHING
         tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
         return cls(expression, tags, frozenset(map(tag_code, tags)))
 
     def wants_code(self, code: int) -> bool:
-        """The broker's test of a consume queue entry: its low 32 bits, signed, are one of the codes.
+        """The broker's test of a consume queue entry: its low 32 bits, signed, are one of `codes`.
 
-        One below all codes says that the tag is not known here: then the client decides.
+        A code below `CODE_MIN` means that the tag code is not known here: then the client decides.
         """
         codes = self.codes
         return (
@@ -88,5 +93,5 @@ EVERYTHING: Final = TagFilter()
 
 @lru_cache(_KEPT)
 def tag_filter(expression: str | None) -> TagFilter:
-    """As `TagFilter.parse`, for those who bring the same expression with each pull."""
+    """As `TagFilter.parse`, with a cache: clients send the same expression with each pull."""
     return TagFilter.parse(expression)

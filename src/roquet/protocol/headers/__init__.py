@@ -1,7 +1,7 @@
-"""Typed header fields, a module per conversation.
+"""Typed request and response headers, a module per subject.
 
-A header is a frozen dataclass; its fields go over the wire in camel case, as Apache spells them. A field without a
-default is one that Java marks as mandatory: reading a request without it refuses the request.
+A header is a frozen dataclass. On the wire its field names are in camel case, as in Apache. A field
+without a default is mandatory in Apache, too: a request without it is refused.
 
 May import of `protocol`: java_numbers, records, remoting.
 """
@@ -21,19 +21,21 @@ from roquet.protocol.remoting.command import to_text
 
 
 class Header:
-    """What all headers share: `read` from and `write` to the text fields of a command.
+    """Base class of headers: `read` from and `write` to the extended fields of a command.
 
-    `SPELLING` names the fields whose wire name is not their camel case form.
+    `SPELLING` has the wire names that are not the camel case form of the field's name.
     """
 
     SPELLING: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> Self:
-        """:raises Refused: a mandatory field is missing, or one is no number of Java's range.
+        """Decode the fields.
 
-        Apache's broker passes over an optional field that it cannot read; here it is an error, too: a message would
-        be stored as another than was said.
+        Apache's broker ignores an optional field that it cannot read. Here that is an error, too:
+        otherwise a message would be stored with other values than the client sent.
+
+        :raises Refused: a mandatory field is missing, or a number is out of Java's range.
         """
         values: dict[str, Any] = {}
         for name, wire_name, convert, mandatory in _plan_of(cls):
@@ -48,14 +50,17 @@ class Header:
             try:
                 values[name] = convert(text)
             except ValueError:
-                remark = f"header field {_shown(name, wire_name)}: {text[:40]!a} is no number up to {_MOST[convert]}"
+                remark = (
+                    f"header field {_shown(name, wire_name)}: "
+                    f"{text[:40]!a} is no number up to {_MOST[convert]}"
+                )
                 raise Refused(ResponseCode.SYSTEM_ERROR, remark) from None
         return cls(**values)
 
     def write(self) -> dict[str, str]:
-        """The fields as text; those that are None are left out.
+        """Encode the fields as text; fields that are None are left out.
 
-        :raises MessageError: a number is out of Java's range: whoever gets it could not read it.
+        :raises MessageError: a number is out of Java's range; the peer could not read it.
         """
         fields: dict[str, str] = {}
         for name, wire_name, convert, _ in _plan_of(type(self)):
@@ -76,7 +81,7 @@ _CONVERTERS: dict[Any, Callable[[str], Any]] = {
     PhysicalOffset: read_long,
     QueueOffset: read_long,
 }
-"""By the type of a field; a bare `int` has none: it must be said how large Java's is."""
+"""Type of a field -> its parser. A bare `int` has none: Java's size must be given."""
 _MOST: dict[Any, int] = {read_int: INT_MAX, read_long: LONG_MAX}
 
 
@@ -106,7 +111,7 @@ def _plan(header: type[Header]) -> _Plan:
 
 
 def _converter(header: type[Header], name: str, annotation: Any) -> Callable[[str], Any]:
-    """What reads a field of that type, or of the type in that union with None."""
+    """The parser of a field of that type, or of that type `| None`."""
     is_union = isinstance(annotation, UnionType) or get_origin(annotation) is Union
     for part in get_args(annotation) if is_union else (annotation,):
         if part in _CONVERTERS:
@@ -115,7 +120,7 @@ def _converter(header: type[Header], name: str, annotation: Any) -> Callable[[st
 
 
 def _shown(name: str, wire_name: str) -> str:
-    """A field as people know it: sends have one-letter names on the wire."""
+    """A field's name for errors: sends have one-letter names on the wire."""
     full = _camel_case(name)
     return wire_name if full.lower() == wire_name.lower() else f"{full} ({wire_name})"
 

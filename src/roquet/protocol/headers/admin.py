@@ -1,4 +1,4 @@
-"""Admin tools to a broker: topics, groups, their statistics.
+"""Headers of admin requests to a broker: topics, groups, statistics.
 
 See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers.
 """
@@ -33,7 +33,7 @@ class TopicHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupHeader(Header):
-    """`clean_offset` is 5.x's name for `remove_offset`."""
+    """Code 207. `clean_offset` is 5.x's name for `remove_offset`."""
 
     group_name: str
     remove_offset: bool = False
@@ -42,7 +42,7 @@ class DeleteGroupHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class GroupHeader(Header):
-    """Codes 203 and 208: one group, maybe one of its topics."""
+    """Codes 203 and 208: one group, optionally one of its topics."""
 
     consumer_group: str
     topic: str | None = None
@@ -57,7 +57,7 @@ class GroupConfigHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class StatsHeader(Header):
-    """Code 315: the item, such as TOPIC_PUT_NUMS, and what of it, such as a topic's name."""
+    """Code 315: the statistic, such as TOPIC_PUT_NUMS, and its key, such as a topic's name."""
 
     stats_name: str
     stats_key: str
@@ -77,10 +77,10 @@ class ProducerGroupHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class PromoteHeader(Header):
-    """Code 31001: what the operator answers for.
+    """Code 31001: promotes a slave, on the operator's responsibility.
 
-    `role`: SYNC_MASTER or ASYNC_MASTER. `fenced`: the old master is stopped, or cut off, for certain. `forced`: what
-    would be lost by it may be lost.
+    `role`: SYNC_MASTER or ASYNC_MASTER. `fenced`: the old master is stopped or cut off. `forced`:
+    promote even if messages are lost by it.
     """
 
     role: str

@@ -1,6 +1,7 @@
-"""Who is there, and what is asked of whom: codes 35, 38, 40, 307, 309.
+"""Headers about members of groups, and of requests to a client: codes 35, 38, 40, 307, 309.
 
-See docs/protocol/request-codes.md#clients-to-brokers and docs/protocol/request-codes.md#brokers-to-clients.
+See docs/protocol/request-codes.md#clients-to-brokers and
+docs/protocol/request-codes.md#brokers-to-clients.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RunningInfoHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeDirectlyHeader(Header):
-    """`msg_id` is an offset message id. The broker adds its name when it passes the request on."""
+    """Code 309. `msg_id` is an offset message id. A broker that relays it adds its name."""
 
     consumer_group: str
     client_id: str | None = None

@@ -1,6 +1,7 @@
-"""Consumer offsets and the bounds of a queue: codes 14, 15, 29 to 33, 220 to 223, 314.
+"""Headers about consumer offsets and queue bounds: codes 14, 15, 29 to 33, 220 to 223, 314.
 
-See docs/protocol/request-codes.md#clients-to-brokers, docs/protocol/request-codes.md#brokers-to-clients and
+See docs/protocol/request-codes.md#clients-to-brokers,
+docs/protocol/request-codes.md#brokers-to-clients and
 docs/protocol/request-codes.md#administrators-and-slaves-to-brokers.
 """
 
@@ -22,7 +23,10 @@ class QueryOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class UpdateOffsetHeader(Header):
-    """`only_forward` is ours: less than what the group has already is not taken. (Apache's brokers do not know it.)"""
+    """Code 15. `only_forward` is roquet's own: an offset below the group's present one is ignored.
+
+    Apache's brokers do not know that field.
+    """
 
     consumer_group: str
     topic: str
@@ -61,16 +65,17 @@ class StoreTimeAnswer(Header):
 
 @dataclass(frozen=True, slots=True)
 class ViewMessageHeader(Header):
-    """`offset` is a physical one."""
+    """Code 33. `offset` is a physical offset."""
 
     offset: Int64
 
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsetHeader(Header):
-    """Codes 220 and 222; a `timestamp` of -1 is the end. Without `is_force` nobody is sent ahead.
+    """Codes 220 and 222. A `timestamp` of -1 is the end of the queues.
 
-    5.x says besides which queue is meant, and at which offset it shall go on; -1 where that is open.
+    Without `is_force` offsets are only moved back. 5.x also sends a queue id and a queue offset, -1
+    if unset.
     """
 
     topic: str
@@ -92,7 +97,7 @@ class ConsumerStatusHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class CloneOffsetHeader(Header):
-    """Without a topic: all that the source has progress in."""
+    """Code 314. Without a topic: all topics in which the source group has offsets."""
 
     src_group: str
     dest_group: str

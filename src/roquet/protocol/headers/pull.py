@@ -1,4 +1,4 @@
-"""Pulling: PULL_MESSAGE 11, LITE_PULL_MESSAGE 361.
+"""Headers of pulls: PULL_MESSAGE 11, LITE_PULL_MESSAGE 361.
 
 See docs/protocol/consuming.md#the-header-of-a-pull.
 """
@@ -37,7 +37,7 @@ class PullHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer(Header):
-    """All four go with every answer of code 0, 19, 20 and 21."""
+    """The answer to a pull. All four fields are sent with codes 0, 19, 20 and 21."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64

@@ -1,4 +1,4 @@
-"""Finding messages: QUERY_MESSAGE 12.
+"""Headers of queries by key: QUERY_MESSAGE 12.
 
 See docs/pitfalls.md#trap-45 and docs/protocol/administration.md#query-by-key.
 """

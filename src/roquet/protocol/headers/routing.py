@@ -1,4 +1,4 @@
-"""To a name server: codes 100 to 106, 205, 216, 219, 224, 322, 327.
+"""Headers of requests to a name server: codes 100 to 106, 205, 216, 219, 224, 322, 327.
 
 See docs/protocol/request-codes.md#to-a-name-server.
 """
@@ -24,7 +24,7 @@ class RegisterBrokerHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerAnswer(Header):
-    """Only a slave is told, and only while its master is there."""
+    """The addresses of a slave's master, while it is registered; a master's answer has none."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None

@@ -1,4 +1,4 @@
-"""Sending: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, sending back 36, answers 324 to 326.
+"""Headers of sends: messages 10 and 310, batches 320, send back 36, replies 324 to 326.
 
 See docs/protocol/producing.md#a-sends-header and docs/protocol/producing.md#request-and-reply.
 """
@@ -15,7 +15,7 @@ from roquet.protocol.records.message import DEFAULT_TOPIC
 
 @dataclass(frozen=True, slots=True)
 class SendHeader(Header):
-    """A send, spelt out (code 10)."""
+    """A send with full field names (code 10)."""
 
     producer_group: str
     topic: str
@@ -35,7 +35,7 @@ class SendHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class SendHeaderV2(SendHeader):
-    """The same with one-letter names (codes 310 and 320)."""
+    """A send with one-letter field names (codes 310 and 320)."""
 
     SPELLING: ClassVar = {
         "producer_group": "a",
@@ -57,7 +57,11 @@ class SendHeaderV2(SendHeader):
 
 @dataclass(frozen=True, slots=True)
 class SendAnswer(Header):
-    """`msg_id` is the offset message id (batch: comma-joined), `queue_offset` that of the (first) message."""
+    """The answer to a send.
+
+    `msg_id` is the offset message id (of a batch: all, joined by commas). `queue_offset` is that of
+    the first message.
+    """
 
     SPELLING: ClassVar = {"msg_region": "MSG_REGION", "trace_on": "TRACE_ON"}
 
@@ -71,7 +75,10 @@ class SendAnswer(Header):
 
 @dataclass(frozen=True, slots=True)
 class PushReplyHeader(Header):
-    """A reply on its way from the broker to who asked; hosts are `address:port`."""
+    """Code 326: a reply that the broker pushes to the client that asked.
+
+    Hosts are `address:port`.
+    """
 
     producer_group: str
     topic: str
@@ -91,9 +98,10 @@ class PushReplyHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class SendBackHeader(Header):
-    """A message that a group could not deal with (code 36), named by its place in this broker's log.
+    """Sends back a message that a group failed to consume (code 36), by its physical offset.
 
-    `delay_level`: 0 leaves the delay to the broker, below 0 there is no further try.
+    `delay_level`: 0 leaves the delay to the broker; below 0 the message goes to the dead letter
+    topic.
     """
 
     offset: PhysicalOffset

@@ -1,4 +1,4 @@
-"""Transactions: codes 37, 39, 323.
+"""Headers of transactions: codes 37, 39, 323.
 
 See docs/protocol/transactions.md#ending-a-transaction, docs/protocol/transactions.md#check-back,
 docs/protocol/transactions.md#giving-up and docs/protocol/transactions.md.
@@ -20,8 +20,9 @@ UNKNOWN: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionHeader(Header):
-    """`tran_state_table_offset` is the half message's queue offset, `commit_log_offset` its physical one; 5.x says the
-    topic, too.
+    """Code 37. `tran_state_table_offset` is the half message's queue offset.
+
+    `commit_log_offset` is its physical offset. Only 5.x clients send `topic`.
     """
 
     producer_group: str
@@ -37,7 +38,10 @@ class EndTransactionHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class CheckTransactionHeader(Header):
-    """`msg_id` and `transaction_id` are the message's UNIQ_KEY; offsets as in `EndTransactionHeader`."""
+    """Code 39. `msg_id` and `transaction_id` are the message's UNIQ_KEY.
+
+    Offsets as in `EndTransactionHeader`.
+    """
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64
@@ -49,6 +53,6 @@ class CheckTransactionHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class ResumeCheckHeader(Header):
-    """`msg_id` is an offset message id."""
+    """Code 323. `msg_id` is an offset message id."""
 
     msg_id: str

@@ -1,8 +1,9 @@
-"""The JSON that the Java side writes and reads: compact, bare integer keys, objects as keys.
+"""fastjson's dialect of JSON, which Apache writes and reads: bare integer keys, objects as keys.
 
-`load` takes standard JSON and the dialect alike. Keys come out as text: a bare integer key as its digits, an
-object key as its own compact JSON text with sorted members (`load` it again to get the object).
-`$ref` members are resolved against the document, as long as the result stays in proportion to the text.
+`load` reads standard JSON and the dialect. Keys are returned as text: a bare integer key as its
+digits, an object key as compact JSON with sorted members (`load` it again to get the object).
+`$ref` members are replaced by what they refer to, unless the result would be far larger than the
+text.
 
 See docs/protocol/json.md#what-java-writes.
 """
@@ -17,15 +18,17 @@ from typing import Any, Final
 
 try:
     import orjson
-except ImportError:  # no wheel for this interpreter: the standard library does the same, slower
+except ImportError:  # no wheel for this Python: the standard library does the same, slower
     orjson = None  # type: ignore[assignment]
 
 _DEPTH_MAX: Final = 64
 _VALUES_MIN: Final = 1000
-"""So many values the references of a text may make of it, however short it is; of a longer one as many as it has
-characters. Without references it cannot have more than half of that."""
+"""Values that a short text may have after its references are resolved.
+
+A longer text may have as many values as characters; without references it has at most half of that.
+"""
 _DIGITS_MAX: Final = 400
-"""Of a number; Java's longest double has fewer, and Python makes no integer of thousands."""
+"""Digits of a number. Java's longest double has fewer; Python refuses integers of thousands."""
 
 
 if orjson is not None:
@@ -56,20 +59,20 @@ else:
 
 
 def dump_ascii(value: object) -> bytes:
-    """Compact standard JSON, all beyond ASCII as `\\uXXXX`: what the strictest reader takes."""
+    """Encode as compact standard JSON in ASCII, with `\\uXXXX`, for the strictest parsers."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 class IntKeys(dict[int, Any]):
-    """A table whose integer keys `dump_dialect` writes bare, as fastjson does: `{0:"a"}`."""
+    """A table whose integer keys `dump_dialect` writes without quotes, as fastjson: `{0:"a"}`."""
 
 
 class ObjectKeys(dict[str, Any]):
-    """A table whose keys are JSON object texts, written as they are: `{{"topic":"T"}:5}`."""
+    """A table whose keys are JSON objects as text, written as they are: `{{"topic":"T"}:5}`."""
 
 
 def dump_dialect(value: object) -> bytes:
-    """Compact JSON in fastjson's form for `IntKeys` and `ObjectKeys`, standard for all else."""
+    """Encode as compact JSON; only `IntKeys` and `ObjectKeys` are written in fastjson's dialect."""
     return _dialect(value).encode()
 
 
@@ -94,7 +97,10 @@ def _scalar(value: object) -> str:
 
 
 def dump_file(value: object) -> bytes:
-    """The form of Apache's config files: members by name, tab indentation, keys that are no names on one line."""
+    """Encode as in Apache's state files: a line per member, indented by tabs.
+
+    Members of `IntKeys` and `ObjectKeys` are on one line.
+    """
     return _pretty(value, 0).encode()
 
 
@@ -130,11 +136,11 @@ def _close(depth: int, bracket: str) -> str:
 
 
 def load(text: bytes | str, dialect_values_max: int | None = None) -> Any:
-    """Standard JSON or fastjson's dialect.
+    """Decode standard JSON or fastjson's dialect.
 
-    :param dialect_values_max: so many values a text in the dialect may have: Python reads it, a hundred times slower
-        than standard JSON is read. None: any number.
-    :raises ValueError: neither; says what was found where.
+    :param dialect_values_max: values that a text in the dialect may have. It is read by Python
+        code, a hundred times slower than standard JSON. None: any number.
+    :raises ValueError: the text is neither; the message says what was found where.
     """
     try:
         document = load_quick(text)
@@ -155,12 +161,12 @@ _BARE_KEY_BYTES: Final = re.compile(_BARE_KEY.pattern.encode())
 
 
 def load_quick(text: bytes | str) -> Any:
-    """Standard JSON, or JSON that is standard but for bare integer keys; references stay as they are.
+    """Decode JSON that is standard except for bare integer keys. References are not resolved.
 
-    The keys get quotes wherever they seem to stand. Within a text, a quote ends the text, and a digit follows it:
-    what is no key leaves something that is no JSON.
+    Whatever looks like a bare key gets quotes. If it was inside a string, the first quote ends that
+    string and a digit follows, so the result is not JSON and is never read wrongly.
 
-    :raises ValueError: it is neither.
+    :raises ValueError: the text is not such JSON.
     """
     try:
         return load_standard(text)
@@ -183,15 +189,15 @@ _REQUOTED: Final = re.compile(r"\\.|\"", re.DOTALL)
 
 
 def _requoted(match: re.Match[str]) -> str:
-    """A piece of single-quoted text as it stands between double quotes."""
+    """Convert a match in a single-quoted string for a double-quoted one."""
     return {'"': '\\"', "\\'": "'"}.get(match.group(), match.group())
 
 
 class _Reader:
-    """Recursive descent over one text; `_at` is the next character to look at.
+    """Recursive descent parser of the dialect; `_at` is the index of the next character.
 
-    Keeps: no more than `values_max` values, keys among them, are read. A key that is an object has no such key inside:
-    its text would be escaped once more at each level, and twice as long.
+    Invariant: at most `values_max` values are read, keys included. An object key contains no object
+    key: the inner text would be escaped at each level and double in length.
     """
 
     def __init__(self, text: str, values_max: int | None = None) -> None:
@@ -224,7 +230,8 @@ class _Reader:
         if depth > _DEPTH_MAX:
             raise ValueError(f"JSON: nested deeper than {_DEPTH_MAX}")
         first = self._peek()
-        if not first:  # in front of the count: of a text as short as "{" the value that lacks would be one too many
+        # Before the count: in a text as short as "{" the missing value would exceed the limit.
+        if not first:
             raise self._wrong("a value")
         self._values_left -= 1
         if self._values_left < 0:
@@ -290,14 +297,15 @@ class _Reader:
 
     def _string(self) -> str:
         if self._text[self._at] == '"':
-            text, self._at = json.decoder.scanstring(self._text, self._at + 1, False)  # type: ignore[attr-defined]
+            scan = json.decoder.scanstring  # type: ignore[attr-defined]
+            text, self._at = scan(self._text, self._at + 1, False)
         else:
             match = _SINGLE_QUOTED.match(self._text, self._at)
             if match is None:
                 raise self._wrong("a closing quote")
             self._at = match.end()
             text = json.loads('"' + _REQUOTED.sub(_requoted, match.group(1)) + '"', strict=False)
-        text.encode()  # half a surrogate pair is no text; that is a ValueError, too
+        text.encode()  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
         return str(text)
 
     def _number_or_word(self) -> Any:
@@ -322,12 +330,12 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class _References:
-    """Replaces each `{"$ref": path}` of a document by what stands at that path from the root `$`.
+    """Replaces each `{"$ref": path}` of a document by the value at that path from the root `$`.
 
-    What is referred to may hold references itself, so that a short text can stand for any number of values. A referred
-    value is one object, however often it is used, but readers go through it once per use.
+    Referred values may contain references, so that a short text could have any number of values. A
+    referred value is one object, however often it is used, but readers visit it once per use.
 
-    Keeps: the values of the result, those of a referred value counted once per use, are no more than `values_max`.
+    Invariant: the result has at most `values_max` values; a referred value is counted at each use.
     """
 
     def __init__(self, document: Any, values_max: int) -> None:
@@ -335,10 +343,13 @@ class _References:
         self._values_max = values_max
         self._values_left = values_max
         self._known: dict[str, tuple[Any, int]] = {}
-        """Path -> what stands there, and how many values that is."""
+        """Path -> the resolved value, and how many values it has."""
 
     def resolved(self) -> Any:
-        """:raises ValueError: a reference leads nowhere or into itself, or the result is too large."""
+        """Return the document without references.
+
+        :raises ValueError: a reference leads nowhere or into itself, or the result is too large.
+        """
         return self._resolved(self._document, 0)
 
     def _resolved(self, value: Any, depth: int) -> Any:
@@ -371,7 +382,8 @@ class _References:
         self._values_left -= values
         if self._values_left < 0:
             raise ValueError(
-                f"JSON: references make more than {self._values_max} values of a text of that length"
+                f"JSON: references make more than {self._values_max} values "
+                "of a text of that length"
             )
 
 

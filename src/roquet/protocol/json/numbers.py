@@ -1,7 +1,7 @@
-"""Numbers of JSON documents in Java's ranges: what Apache's programs keep in an `int` or a `long`.
+"""Reads numbers of JSON documents in the ranges of Java's `int` and `long`.
 
-A number is read here, once, where a body is decoded; nobody behind that checks it again. As fastjson does, numbers are
-taken from text, and from 4.0.
+Numbers are checked here, once, when a body is decoded, and not again later. As in fastjson, text
+and floats such as 4.0 are accepted.
 """
 
 from __future__ import annotations
@@ -13,40 +13,41 @@ from roquet.common.units import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 from roquet.protocol.java_numbers import read_int, read_long
 
 _EXACT: Final = 1 << 53
-"""Below it a float is the number that was written; orjson makes floats of integers that no 64 bits hold."""
+"""Floats below it are exact. orjson turns integers that do not fit 64 bits into floats."""
 
 
 class NumberError(ValueError):
-    """What should be a number is none, or is outside of Java's range."""
+    """A value is not a number, or is outside of Java's range."""
 
 
 def as_int32(value: object) -> int:
-    """A JSON value as Java's `int`.
+    """Convert a JSON value to Java's `int`.
 
-    :raises NumberError: it is none.
+    :raises NumberError: it is no number, or out of range.
     """
     return _number(value, read_int, INT_MIN, INT_MAX)
 
 
 def as_int64(value: object) -> int:
-    """A JSON value as Java's `long`.
+    """Convert a JSON value to Java's `long`.
 
-    :raises NumberError: it is none.
+    :raises NumberError: it is no number, or out of range.
     """
     return _number(value, read_long, LONG_MIN, LONG_MAX)
 
 
 def json_int(json: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A member of a JSON object as Java's `int`.
+    """Read a member of a JSON object as Java's `int`.
 
-    :param default: where it is missing.
-    :raises KeyError: it is missing, and there is no default. NumberError: it is no such number.
+    :param default: the result if the member is missing.
+    :raises KeyError: it is missing, and there is no default.
+    :raises NumberError: it is no number, or out of range.
     """
     return _member(json, name, default, as_int32)
 
 
 def json_long(json: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """The same as Java's `long`."""
+    """As `json_int`, for Java's `long`."""
     return _member(json, name, default, as_int64)
 
 

@@ -1,7 +1,8 @@
-"""PURE: JSON texts of megabytes that are one large table, read a few KB at a time.
+"""PURE: decodes JSON texts of megabytes with one large table in slices of a few KB.
 
-The table is cut between two of its entries. A cut in the wrong place, such as within a text or a nested object, leaves
-a piece that is no JSON; so pieces that are all JSON say, put together, what the whole text says.
+The table is cut between two entries. A cut in the wrong place, such as inside a string or a nested
+object, leaves a piece that is not JSON. Pieces that are all valid JSON therefore have the same
+entries as the whole text.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from roquet.common.steps import Steps
 from roquet.protocol.json.dialect import load, load_quick
 
 _PIECE_SIZE: Final = 8 * 1024
-"""Bytes of a piece: 0.1 ms, with what is made of it."""
+"""Bytes of a piece: decoding it and making its values takes 0.1 ms."""
 WHOLE_SIZE_MAX: Final = 1024 * 1024
-"""Bytes that are read at once where a text cannot be cut: some 10 ms."""
+"""Bytes of a text that is read at once if it cannot be cut: some 10 ms."""
 _CUT: Final = re.compile(rb'\}\s*,\s*(?=")')
 _CUTS_TRIED: Final = 8
-"""Entries with objects inside have that many more places that look like their end."""
+"""Cuts tried per piece: nested objects look like the end of an entry, too."""
 
 Components = tuple[dict[str, Any], list[dict[str, Any]]]
 
@@ -27,10 +28,11 @@ Components = tuple[dict[str, Any], list[dict[str, Any]]]
 def load_parts(
     text: bytes, path: Sequence[str], whole_values_max: int | None = None
 ) -> Steps[Components]:
-    """A document without the entries of the table at `path`, and these in parts, in their order.
+    """Decode a document with a large table at `path`.
 
-    :param whole_values_max: as `load`, for a text that has to be read at once.
-    :raises ValueError: it is no JSON object, or too large and not to be cut.
+    :param whole_values_max: as `dialect_values_max` of `load`, if the text must be read at once.
+    :returns: the document without the table's entries, and the entries in parts, in order.
+    :raises ValueError: the text is no JSON object, or is too large and cannot be cut.
     """
     if len(text) > _PIECE_SIZE and b'"$ref"' not in text:
         parts = yield from _cut(text, path)
@@ -49,7 +51,7 @@ def load_parts(
 
 
 def _cut(text: bytes, path: Sequence[str]) -> Steps[Components | None]:
-    """None: it cannot be cut."""
+    """Decode the text in pieces; None if it cannot be cut."""
     begins = re.compile(rb'"%b"\s*:\s*\{' % re.escape(path[-1].encode()))
     begin = begins.search(text)
     if begin is None:
@@ -76,8 +78,9 @@ def _cut(text: bytes, path: Sequence[str]) -> Steps[Components | None]:
 
 
 def _piece(text: bytes, at: int) -> tuple[dict[str, Any], int] | None:
-    """The entries from `at` on that are one piece, and where the next one begins; None where the last piece begins,
-    or there is no piece.
+    """The entries of the piece that begins at `at`, and where the next piece begins.
+
+    None if the last piece begins there, or if no cut leaves valid JSON.
     """
     end = at + _PIECE_SIZE
     for _ in range(_CUTS_TRIED):
@@ -94,9 +97,9 @@ def _piece(text: bytes, at: int) -> tuple[dict[str, Any], int] | None:
 
 
 def _first_table(text: bytes) -> tuple[dict[str, Any], int]:
-    """The object that a text begins with, and how many bytes it has.
+    """Decode the object at the start of a text, and return its size in bytes, too.
 
-    :raises ValueError: none that is standard JSON but for bare integer keys.
+    :raises ValueError: there is none that `load_quick` can read.
     """
     depth = 0
     for match in _BRACKETS.finditer(text):
@@ -111,7 +114,7 @@ _BRACKETS: Final = re.compile(rb'[{}]|"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def _at(document: dict[str, Any], path: Sequence[str]) -> Any:
-    """What stands at a path; None where nothing does."""
+    """The value at a path; None if there is none."""
     value: Any = document
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""A remoting frame: header in JSON or binary form, request and response codes, signatures.
+"""Remoting frames: header in JSON or binary form, request and response codes, signatures.
 
 May import of `protocol`: json.
 """

@@ -1,7 +1,7 @@
-"""Numbers of the protocol: request codes, response codes, languages, versions.
+"""Request codes, response codes, languages and versions of the protocol.
 
-See docs/protocol/remoting.md#languages, docs/protocol/remoting.md#versions, docs/protocol/request-codes.md and
-docs/protocol/request-codes.md#response-codes.
+See docs/protocol/remoting.md#languages, docs/protocol/remoting.md#versions,
+docs/protocol/request-codes.md and docs/protocol/request-codes.md#response-codes.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from enum import IntEnum
 from typing import Final
 
 VERSION: Final = 409
-"""What we say we are: V4_9_8."""
+"""The version that roquet's clients and servers send: V4_9_8."""
 VERSION_NAME: Final = "V4_9_8"
 
 VERSION_REGISTER_BODY: Final = 37
 """From 3.0.11 a broker registers with a RegisterBrokerBody."""
 VERSION_MAX_RECONSUME: Final = 121
-"""From 3.4.9 the header's maxReconsumeTimes counts."""
+"""From 3.4.9 on brokers use the header's maxReconsumeTimes."""
 VERSION_STANDARD_JSON: Final = 401
-"""From 4.9.4 a route is answered in standard JSON."""
+"""Clients from 4.9.4 on get routes in standard JSON."""
 
 
 class RequestCode(IntEnum):
@@ -99,11 +99,11 @@ class RequestCode(IntEnum):
     DELETE_EXPIRED_COMMITLOG = 329
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
-    """Both of 5.x, whose tools ask for them before they show progress or statistics."""
+    """Both codes are of 5.x: its tools send them before they show consumer lag or statistics."""
     LITE_PULL_MESSAGE = 361
     GET_BROKER_HA_STATUS = 907
     PROMOTE_SLAVE = 31_001
-    """Ours; no version of Apache's has a code near it."""
+    """Roquet's own; no version of Apache RocketMQ has a code near it."""
 
 
 class ResponseCode(IntEnum):
@@ -148,5 +148,5 @@ LANGUAGES: Final = (
     "RUST",
     "NODE_JS",
 )
-"""Index = the number in a binary header."""
+"""The index is the number in a binary header."""
 LANGUAGE_NUMBERS: Final = {name: number for number, name in enumerate(LANGUAGES)}

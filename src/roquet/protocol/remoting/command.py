@@ -1,7 +1,7 @@
-"""One request or response: code, flags, opaque, header fields, body.
+"""Codec of requests and responses: code, flags, opaque, header fields, body.
 
-Two header forms go over the same connection, JSON (type 0) and Apache's binary one (type 1); a server answers in the
-form of the request, each frame says which it is.
+A header is encoded as JSON (type 0) or in Apache's binary form (type 1). Each frame says which, and
+both can come over one connection. A server answers in the form of the request.
 
 See docs/protocol/remoting.md#json-header and docs/protocol/remoting.md#binary-header.
 """
@@ -26,7 +26,7 @@ RESPONSE: Final = 1
 ONE_WAY: Final = 2
 
 OPAQUE_AT: Final = 9
-"""Where opaque stands in a frame with a binary header."""
+"""Byte position of opaque in a frame with a binary header, without the length field."""
 _FRAME: Final = Struct(">iI")
 _BINARY_FIXED: Final = Struct(">hbhiii")
 _INT: Final = Struct(">i")
@@ -37,9 +37,9 @@ _HEADER_FIELDS: Final = Struct(">I")
 
 @dataclass(slots=True)
 class Command:
-    """One frame as a value.
+    """A request or a response.
 
-    `fields` are the custom header ("extFields"): text to text, as on the wire.
+    `fields` are the extended fields ("extFields"), as text, as on the wire.
     """
 
     code: int
@@ -67,7 +67,7 @@ class Command:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """The response to this request: same opaque, same header form."""
+        """Make the response to this request, with its opaque and header form."""
         return Command(
             code,
             {}
@@ -81,7 +81,7 @@ class Command:
         )
 
     def encode(self) -> bytes:
-        """The whole frame, length included."""
+        """The whole frame, with its length field."""
         header = self._json_header() if self.header_type == JSON else self._binary_header()
         size = 4 + len(header) + len(self.body)
         return b"".join(
@@ -126,22 +126,25 @@ class Command:
 
 
 def to_text(value: object) -> str:
-    """A header field as Java writes it: booleans in lower case, numbers in decimal."""
+    """Encode a header field as Java does: booleans in lower case, numbers in decimal."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(int(value)) if isinstance(value, int) else str(value)
 
 
 HEADER_SIZE_MAX: Final = 256 * 1024
-"""Bytes, of a request. Properties have 32,767 at most, of each of which JSON makes no more than six; a header of 16 MiB
-would take half a second, and become 600 MB."""
+"""Bytes of a request's header.
+
+Properties have at most 32,767 bytes, and JSON needs at most six for each. Decoding a header of
+16 MiB would take half a second and 600 MB.
+"""
 _SIZE_MAX: Final = 0xFFFFFF
 
 
 def decode(frame: bytes, header_size_max: int = _SIZE_MAX) -> Command:
-    """The command in one frame (without its length field).
+    """Decode a frame, given without its length field.
 
-    :raises PeerError: the header is not of a known form, or too large.
+    :raises PeerError: the header is damaged, of an unknown form, or too large.
     """
     if len(frame) < _HEADER_FIELDS.size:
         raise PeerError(f"frame of {len(frame)} bytes")
@@ -182,7 +185,7 @@ def _decode_json(header: bytes, body: bytes) -> Command:
         members.get("version", 0),
     )
     try:
-        _FOUR_INTS.pack(*numbers)  # the fastest way to see that all of them are what they should be
+        _FOUR_INTS.pack(*numbers)  # the fastest check that all four are 32-bit integers
     except struct_error:
         code, opaque, flag, version = map(_int32, numbers)
     return Command(
@@ -199,7 +202,10 @@ def _decode_json(header: bytes, body: bytes) -> Command:
 
 
 def _int32(value: Any) -> int:
-    """Of a number in another disguise, such as text."""
+    """Convert a number that is written otherwise, for example as text.
+
+    :raises PeerError: it is no 32-bit number.
+    """
     try:
         return as_int32(value)
     except NumberError as error:
@@ -224,7 +230,7 @@ def _decode_binary(frame: bytes, header_end: int) -> Command:
 
 
 def _binary_fields(frame: bytes, at: int, end: int) -> dict[str, str]:
-    """Names and values of a binary header; an empty value is the same as none.
+    """Decode the fields of a binary header; a field with an empty value is left out.
 
     See docs/protocol/remoting.md#binary-header.
     """

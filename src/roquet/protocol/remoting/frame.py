@@ -1,4 +1,4 @@
-"""Whole frames out of a byte stream.
+"""Cuts a byte stream into frames.
 
 See docs/protocol/remoting.md#frame.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from roquet.errors import PeerError
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
-"""Length field included."""
+"""Bytes of a frame, length field included."""
 SIZE: Final = Struct(">i")
 
 
@@ -28,21 +28,22 @@ _HTTP: Final = (
     b"PRI ",
     b"HTTP",
 )
-"""How a request or an answer begins."""
+"""The first four bytes of HTTP requests and responses."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 
 
 def _spoken(first: bytes) -> str:
-    """Which other protocol begins with these bytes, as the end of an error; empty for none that is known."""
+    """The end of an error: which other protocol begins with these bytes; empty if unknown."""
     if first in _HTTP:
         return f' (these bytes are HTTP: "{first.decode()}")'
     return " (these bytes are a TLS handshake)" if first.startswith(_TLS_HANDSHAKE) else ""
 
 
 class FrameBuffer:
-    """Cuts what a stream brings into whole frames.
+    """Collects the bytes of a stream until they are whole frames.
 
-    Keeps: `pending` is at most one unfinished frame, of which `wanted` bytes are needed, never more than `size_max`.
+    Invariant: `pending` is at most one partial frame, `wanted` are the bytes of the whole one (or
+    of its length field), never more than `size_max`.
 
     :param size_max: bytes of a frame, length field included.
     """
@@ -55,9 +56,10 @@ class FrameBuffer:
         self.wanted = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Every frame, without its length field, that is whole once `data` has come.
+        """Add received bytes and return the frames that are complete now, without length fields.
 
-        :raises PeerError: a length that no frame can have; seen before its body is stored.
+        :raises PeerError: a frame's length is not allowed. This is checked before its bytes are
+            collected.
         """
         frames: list[bytes] = []
         at = 0
@@ -66,7 +68,7 @@ class FrameBuffer:
             self.pending += memoryview(data)[:at]
             if len(self.pending) < self.wanted:
                 return []
-            if self.wanted == 4:  # no more than the length field was wanted
+            if self.wanted == 4:  # only the length field was incomplete
                 data, at = bytes(self.pending) + data[at:], 0
             else:
                 frames.append(bytes(memoryview(self.pending)[4:]))

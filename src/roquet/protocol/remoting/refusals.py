@@ -1,4 +1,7 @@
-"""What an answer with an error code is raised as; that access control refused is only in its text."""
+"""Turns responses with error codes into exceptions.
+
+That access control refused a request can be told by the remark only.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from roquet.protocol.remoting.command import Command
 _DENIAL: Final = re.compile(
     r"(?:Acl|Authentication|Authorization)Exception: (.*?)(?:, org\.apache\.|$)", re.DOTALL
 )
-"""Of the code, 1, everything that fails in a broker has; what follows the comma is a line of Apache's sources."""
+"""Matches remarks of access control; their code is 1, as of any error in a broker.
+
+The part after the comma is a line of Apache's sources, and is dropped.
+"""
 _ADVICE: Final = (
     (
         "No accessKey",
@@ -31,7 +37,7 @@ _OTHERWISE: Final = "the account lacks this permission: add it to the broker's p
 
 
 def refusal(response: Command, address: str) -> ResponseError:
-    """The error that the response stands for."""
+    """The exception for a response with an error code."""
     remark = response.remark or ""
     denial = _DENIAL.search(remark)
     if denial is None:

@@ -1,7 +1,8 @@
-"""Requests signed with a secret key, as brokers with `aclEnable=true` want them.
+"""Signs requests with a secret key, as brokers with `aclEnable=true` require.
 
-The signed text are the values of all header fields in the order of their names, and behind them the body. Names come
-in the order of Java's strings, which for ASCII, and there are no others, is that of their bytes.
+The signed text is the values of all header fields, sorted by field name, followed by the body.
+Names are sorted as Java sorts strings. For ASCII names, and there are no others, that is the order
+of their bytes.
 
 See docs/pitfalls.md#trap-67 and docs/protocol/remoting.md#signed-requests.
 """
@@ -21,15 +22,15 @@ ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""The field that 4.9 brokers leave out when they check a signature, and 5.x ones for callers up to 4.9.3."""
+"""The field that is not signed: 4.9 brokers ignore it, 5.x brokers for clients up to 4.9.3."""
 _VERSION_WITHOUT_IT: Final = 399
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who signs requests; the secret is in no `repr`.
+    """The keys of an account, with which requests are signed. Secrets are left out of the `repr`.
 
-    :param security_token: for accounts that are lent for a time, beside their two keys.
+    :param security_token: for temporary accounts, in addition to the two keys.
     :raises ConfigError: a key is empty.
     """
 
@@ -45,16 +46,16 @@ class Credentials:
                 )
 
     def encode(self, request: Command) -> bytes:
-        """The frame of a request that is not changed any more, signed."""
+        """Sign a request and encode it. It must not be changed afterwards."""
         return self.signed(request).encode()
 
     def signed(self, request: Command) -> Command:
-        """A copy of the request with its signature; a former one does not count."""
+        """A copy of the request with a signature; an earlier signature is replaced."""
         fields = {**request.fields, ACCESS_KEY: self.access_key}
         if self.security_token:
             fields[SECURITY_TOKEN] = self.security_token
         fields[SIGNATURE] = self._signature(signed_text(fields, request.body))
-        if UNIQUE_KEY_QUERY in fields:  # so that brokers of both kinds leave out the same
+        if UNIQUE_KEY_QUERY in fields:  # 5.x brokers ignore the field only for this version
             return replace(request, fields=fields, version=_VERSION_WITHOUT_IT)
         return replace(request, fields=fields)
 
@@ -63,7 +64,7 @@ class Credentials:
 
 
 def signed_text(fields: Mapping[str, str], body: bytes) -> bytes:
-    """What is signed of a request that will go out with these fields, the signature's own one apart."""
+    """The text to sign of a request with these fields and this body."""
     values = (value for name, value in sorted(fields.items()) if name not in _NOT_SIGNED)
     return "".join(values).encode() + body
 

@@ -27,7 +27,7 @@ class ResponseTemplate:
     The result lacks the body, which the caller appends.
 
     :param always: fields that are the same in every response.
-    :param names: names of the fields whose values differ; the values are ASCII without JSON escapes.
+    :param names: the fields whose values differ; values are ASCII without JSON escapes.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
-"""SQL92 filter expressions, compiled once and then asked for each message.
+"""SQL92 filter expressions: compiled once, evaluated for each message.
 
-The grammar is Apache's with its oddities: `NOT a = 1` is `(NOT a) = 1`, what stands behind a whole expression is not
-looked at, and a property that is no number where one is needed leaves its message out. `docs/guide/broker.md` tells
-users; `tests/golden/filters` holds what Apache's own program says of some thousand expressions and messages.
+The grammar is Apache's, with its oddities. `NOT a = 1` is `(NOT a) = 1`. Text after a complete
+expression is ignored. A message does not match if a property is no number where one is needed.
+`docs/guide/broker.md` is for users; `tests/golden/filters` has the results of Apache's own program
+for some thousand expressions and messages.
 
 See docs/broker/filters.md#sql92.
 """
@@ -20,31 +21,32 @@ from roquet.protocol.filters.sql92.terms import Evaluate, NotComparable
 from roquet.protocol.filters.tags import EXPRESSION_SIZE_MAX
 
 _KEPT: Final = 256
-"""Compiled expressions that are kept for those who bring the same text again with each pull."""
+"""Compiled expressions cached: clients send the same text with each pull."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
     """A compiled expression.
 
-    Keeps: it has at most `TERMS_MAX` terms, each of which is evaluated once for a message at most.
+    Invariant: it has at most `TERMS_MAX` terms; each is evaluated at most once per message.
     """
 
     expression: str
     _evaluate: Evaluate = field(repr=False, compare=False)
     terms: int = field(default=1, repr=False, compare=False)
-    """How many names and values it has: what it costs to ask it."""
+    """Number of names and values, the measure of its cost."""
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """What the expression is for a message with these properties; None: unknown.
+        """Evaluate the expression for a message with these properties.
 
-        :raises NotComparable: a property is not what it is compared with.
+        :returns: None if the result is unknown (SQL's NULL).
+        :raises NotComparable: a property cannot be converted to the type it is compared with.
         """
         truth: bool | None = self._evaluate(properties)
         return truth
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message with these properties is wanted: only if the expression is true, beyond doubt."""
+        """Whether the expression is true for these properties: not unknown, and without errors."""
         try:
             return self._evaluate(properties) is True
         except NotComparable:
@@ -52,7 +54,10 @@ class SqlFilter:
 
 
 def compile_sql(expression: str) -> SqlFilter:
-    """:raises FilterError: it is no such expression, or too long; the message says where and what was expected."""
+    """Compile an expression.
+
+    :raises FilterError: it is invalid or too long; the message says where and what was expected.
+    """
     if len(expression) > EXPRESSION_SIZE_MAX:
         raise FilterError(
             EXPRESSION_SIZE_MAX,

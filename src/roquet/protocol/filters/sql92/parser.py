@@ -1,6 +1,7 @@
-"""SQL92 text -> terms, by Apache's grammar.
+"""Parser of SQL92 expressions, with Apache's grammar.
 
-Loosest to tightest: OR; AND; `=` `<>` IS; `>` `>=` `<` `<=` BETWEEN IN; `+` `-` NOT; a value, a name, or parentheses.
+Operators, loosest first: OR; AND; `=` `<>` IS; `>` `>=` `<` `<=` BETWEEN IN; `+` `-` NOT. Operands
+are values, names and parentheses.
 
 See docs/broker/filters.md#sql92.
 """
@@ -19,9 +20,9 @@ from roquet.protocol.filters.sql92.tokens import Kind, Token, Tokens
 from roquet.protocol.java_numbers import double_key
 
 DEPTH_MAX: Final = 64
-"""Deeper nesting is refused; Apache's parser goes some hundred levels further before its stack ends."""
+"""Nesting allowed. Apache's parser allows some hundred levels more, until its stack overflows."""
 TERMS_MAX: Final = 1024
-"""Names and values of an expression, those in lists left out: some 100 us for each message that is tried on them."""
+"""Names and values of an expression, not counting those in lists: some 100 us per message."""
 _VALUE: Final = "a value, a name, NOT, +, - or ("
 _WORDS: Final[Mapping[str, Term]] = {
     "TRUE": t.constant(Type.TRUTH, True),
@@ -31,7 +32,7 @@ _WORDS: Final[Mapping[str, Term]] = {
 
 
 class Parser:
-    """Reads one expression; `terms` is how many names and values were read so far."""
+    """Parser of one expression; `terms` is the number of names and values read so far."""
 
     def __init__(self, text: str) -> None:
         self.terms = 0
@@ -39,9 +40,10 @@ class Parser:
         self._open = 0
 
     def condition(self) -> t.Evaluate:
-        """What the whole expression evaluates to.
+        """Parse the expression.
 
-        :raises FilterError: it cannot be read, or is no condition.
+        :returns: the function that evaluates it.
+        :raises FilterError: it is invalid, or is no condition.
         """
         first = self._tokens.peek()
         return _as_condition(self._any(), first).evaluate
@@ -109,7 +111,7 @@ class Parser:
         return _ordered(left, begin, symbol, right, place)
 
     def _not(self, left: Term, symbol: Token, begin: Token) -> Term:
-        """NOT behind an operand."""
+        """NOT after an operand: NOT BETWEEN or NOT IN."""
         word = self._tokens.take()
         if word.text == "BETWEEN":
             return self._between(left, word, begin, is_inside=False)
@@ -192,7 +194,7 @@ class Parser:
             raise FilterError(token.position, f"expected {_VALUE}, found {token}")
         return literal(token)
 
-    # what it stands on
+    # helpers
 
     def _is_next(self, text: str) -> bool:
         return self._tokens.peek().text == text
@@ -235,7 +237,7 @@ def _ordered(
 
 
 def _is_greater(low: Term, high: Term) -> bool:
-    """Of two numbers, compared as the operators do."""
+    """Whether `low` > `high`, two number constants, compared as the operators do."""
     assert isinstance(low.value, int | float), "BETWEEN takes numbers only"
     assert isinstance(high.value, int | float), "BETWEEN takes numbers only"
     if Type.DOUBLE in (low.type, high.type):

@@ -1,7 +1,7 @@
-"""What the parts of an expression evaluate to: each is a function of a message's properties.
+"""Terms: the parts of a compiled expression, each a function of a message's properties.
 
-A property is text, or missing (None). What it is compared with says as what its text is read, so that types are known
-when an expression is compiled.
+A property is text, or missing (None). Its text is converted to the type it is compared with, so
+types are known when an expression is compiled.
 
 See docs/broker/filters.md#sql92.
 """
@@ -19,17 +19,17 @@ from roquet.protocol import java_numbers as java
 Properties: TypeAlias = Mapping[str, str]
 Value: TypeAlias = "str | int | float | bool | None"
 Evaluate: TypeAlias = Callable[[Properties], Any]
-"""Gives a `Value`, of a condition a truth: True, False or None, which is unknown."""
+"""Returns a `Value`; of a condition True, False or None (unknown)."""
 Convert: TypeAlias = Callable[[Any], Any]
 Test: TypeAlias = Callable[[Any, Any], bool]
 
 
 class NotComparable(Exception):  # noqa: N818 - of one message's property, not a failure
-    """A property is not what it is compared with; its message is not wanted, whatever else the expression says."""
+    """A property has no value of the type it is compared with: the message does not match."""
 
 
 class Type(Enum):
-    """What a term's value is where it has one. As in Java, whole numbers differ by size, by which text is read, too."""
+    """The type of a term's value. As in Java, whole numbers (also in text) are `int` or `long`."""
 
     TEXT = auto()
     INT = auto()
@@ -43,7 +43,7 @@ NUMBERS: Final = frozenset((Type.INT, Type.LONG, Type.DOUBLE))
 
 
 class Form(Enum):
-    """What the grammar asks of a term beside its type."""
+    """The grammatical form of a term, besides its type."""
 
     CONSTANT = auto()
     PROPERTY = auto()
@@ -53,7 +53,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of an expression. `value` is a constant's; `depth`: how deep terms are nested in it."""
+    """A part of an expression. `value` is that of a constant, `depth` the nesting of its terms."""
 
     type: Type
     form: Form
@@ -63,7 +63,7 @@ class Term:
 
     @property
     def is_condition(self) -> bool:
-        """TRUE, FALSE and NULL are both."""
+        """Whether it can be a condition; TRUE, FALSE and NULL are constants and conditions."""
         return self.form is Form.CONDITION or (
             self.form is Form.CONSTANT and self.type in (Type.TRUTH, Type.NOTHING)
         )
@@ -74,7 +74,7 @@ def constant(kind: Type, value: Value) -> Term:
 
 
 def named(name: str) -> Term:
-    """A property."""
+    """The term of a property."""
     return Term(Type.TEXT, Form.PROPERTY, lambda properties: properties.get(name))
 
 
@@ -83,18 +83,18 @@ def _condition(evaluate: Evaluate, *parts: Term) -> Term:
 
 
 def truth_of(term: Term) -> Term:
-    """A property as a condition: its text is no truth, so it is false, and unknown where it is missing."""
+    """A property as a condition: False if it is present, unknown if it is missing."""
     text = term.evaluate
     return _condition(lambda properties: None if text(properties) is None else False, term)
 
 
 def negative(term: Term) -> Term:
-    """What is no number becomes unknown."""
+    """Minus. The result is unknown if the operand is no number."""
     evaluate = term.evaluate
     if term.type not in NUMBERS:
 
         def nothing(properties: Properties) -> None:
-            evaluate(properties)  # it may not be comparable
+            evaluate(properties)  # it may raise NotComparable
 
         return Term(Type.NOTHING, Form.NEGATION, nothing, depth=term.depth + 1)
     return Term(
@@ -113,12 +113,12 @@ def inverse(term: Term) -> Term:
 
 
 def all_of(terms: Sequence[Term]) -> Term:
-    """AND, from the left: what stands behind a false one is not evaluated."""
+    """AND, evaluated from the left up to the first false term."""
     return _joined(terms, decides=False)
 
 
 def any_of(terms: Sequence[Term]) -> Term:
-    """OR, from the left: what stands behind a true one is not evaluated."""
+    """OR, evaluated from the left up to the first true term."""
     return _joined(terms, decides=True)
 
 
@@ -167,12 +167,12 @@ _READ: Final[Mapping[Type, Convert]] = {
 
 
 def _is_apart(left: Type, right: Type) -> bool:
-    """A truth equals nothing but truths, and the text that says so, behind it."""
+    """Whether the types are never equal: a truth and a number (or NULL)."""
     return (left is Type.TRUTH) != (right is Type.TRUTH) and Type.TEXT not in (left, right)
 
 
 def _conversions(left: Type, right: Type) -> tuple[Convert, Convert]:
-    """How both sides become comparable."""
+    """The conversions of both sides before they are compared."""
     if left is Type.TEXT and right is not Type.TEXT:
         return _READ.get(right, _same), _as_double(right, right)
     if right is Type.TEXT and left is not Type.TEXT:
@@ -183,7 +183,7 @@ def _conversions(left: Type, right: Type) -> tuple[Convert, Convert]:
 
 
 def _as_double(kind: Type, other: Type) -> Convert:
-    """A number that is a double, or is compared with one."""
+    """The conversion of a number that is a double or is compared with one."""
     if kind in NUMBERS and Type.DOUBLE in (kind, other):
         return lambda number: java.double_key(float(number))
     return _same
@@ -200,7 +200,10 @@ def equal(left: Term, right: Term) -> Term:
 
 
 def _equality(left: Term, right: Term, as_left: Convert, as_right: Convert, same: Test) -> Term:
-    """Nothing equals nothing; something does not equal nothing, but nothing and something are unknown to be equal."""
+    """Equality with Apache's rules for missing values.
+
+    Both missing: True. Only the left one missing: unknown. Only the right one missing: False.
+    """
     first, second = left.evaluate, right.evaluate
 
     def equality(properties: Properties) -> bool | None:
@@ -240,7 +243,7 @@ def ordered(left: Term, symbol: str, right: Term) -> Term:
 def _with_constant(
     left: Term, right: Term, as_left: Convert, as_right: Convert, test: Test
 ) -> Term | None:
-    """The same for a property and a constant, which is what nearly all comparisons are; None for others."""
+    """A faster comparison of a property with a constant, the usual case; None for other terms."""
     if left.form is not Form.PROPERTY or right.form is not Form.CONSTANT or right.value is None:
         return None
     text, other = left.evaluate, as_right(right.value)

@@ -1,4 +1,4 @@
-"""The words of an SQL92 expression, one after the other as the parser asks for them."""
+"""Tokens of an SQL92 expression, read as the parser needs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roquet.errors import FilterError
 
 
 class Kind(Enum):
-    """What a token is. Keywords and symbols are known by their text: nothing else is written so."""
+    """The kind of a token. Keywords and symbols are distinguished by their text."""
 
     FLOAT = "number with a point or an exponent"
     INTEGER = "whole number"
@@ -26,7 +26,7 @@ KEYWORDS: Final = frozenset(("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE
 
 _BLANKS: Final = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)*", re.DOTALL)
 _BLANKS_OF_LAST_LINE: Final = re.compile(r"(?:[ \t\f]+|/\*.*?\*/)*", re.DOTALL)
-"""A comment that begins with two dashes needs its line to end: on the last one they are two minus signs."""
+"""Blanks of the last line: there two dashes are minus signs, since a comment needs a line end."""
 _TOKEN: Final = re.compile(
     r"""
     (?P<FLOAT> [0-9]+ \. [0-9]* (?:[eE][+-]?[0-9]+)? | \. [0-9]+ (?:[eE][+-]?[0-9]+)? | [0-9]+ [eE][+-]?[0-9]+ )
@@ -41,7 +41,7 @@ _TOKEN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text` is as written, of a keyword in capitals; `position` counts characters from 1."""
+    """One token. `text` is as written (keywords in capitals), `position` in characters from 1."""
 
     kind: Kind
     text: str
@@ -49,7 +49,7 @@ class Token:
 
     @property
     def value(self) -> str:
-        """Of a text: what stands between the quotation marks."""
+        """The value of a text: without quotation marks."""
         return self.text[1:-1].replace("''", "'")
 
     def __str__(self) -> str:
@@ -57,8 +57,10 @@ class Token:
 
 
 class Tokens:
-    """Keeps: what stands behind the token after the present one is read only when somebody asks for it: Apache's parser
-    does not look at what follows a whole expression, but for one token.
+    """The tokens of one expression, read when they are needed.
+
+    Apache's parser reads only one token after a complete expression, so that invalid text after it
+    is no error.
     """
 
     def __init__(self, text: str) -> None:
@@ -68,16 +70,16 @@ class Tokens:
         self._waiting: list[Token] = []
 
     def peek(self, ahead: int = 0) -> Token:
-        """The next token, or one further ahead; it stays the next one.
+        """Return the next token, or one further ahead, without consuming it.
 
-        :raises FilterError: there is something that is no token.
+        :raises FilterError: the text there is no token.
         """
         while len(self._waiting) <= ahead:
             self._waiting.append(self._read())
         return self._waiting[ahead]
 
     def take(self) -> Token:
-        """The next token, which is passed now."""
+        """Return the next token and consume it."""
         token = self.peek()
         del self._waiting[0]
         return token
