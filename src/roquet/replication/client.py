@@ -139,6 +139,7 @@ class HaClient:
             self._on_appended()
 
     def _feed(self, event: slave.Event) -> None:
+        """Pass an event to the state machine and carry out its actions."""
         reason_before = self._state.reason
         self._state, actions = slave.step(self._state, event, _now_ms())
         for action in actions:

@@ -113,7 +113,8 @@ class ChunkStream:
         :raises PeerError: a header has an impossible offset or size. Its body is not read.
         """
         if self._pending:
-            data, self._pending = self._pending + data, b""
+            data = self._pending + data
+            self._pending = b""
         view = memoryview(data)
         frames: list[MasterFrame] = []
         index = 0
@@ -144,4 +145,5 @@ class ChunkStream:
             raise PeerError(
                 f"the master announces {size} bytes for offset {at}, the limit is {BODY_SIZE_MAX}"
             )
-        self._at, self._missing = at, size
+        self._at = at
+        self._missing = size

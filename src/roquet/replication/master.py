@@ -18,9 +18,12 @@ BURST_CHUNKS: Final = 8
 
 
 class Phase(Enum):
+    """What a slave's connection does."""
+
     JOINING = "joining"
     """Connected, no slave report yet; Apache's slave sends its first one after 5 s."""
     STREAMING = "streaming"
+    """The slave has reported; it gets the log, and its reports count."""
     GONE = "gone"
 
 
@@ -235,7 +238,8 @@ def _send(slave: Slave, now_ms: int) -> Step:
             "wipe its store",
         )
     actions: list[Action] = []
-    at, file_size = slave.next_offset, slave.file_size
+    at = slave.next_offset
+    file_size = slave.file_size
     while at < slave.log_end and len(actions) < BURST_CHUNKS:
         size = min(slave.rules.chunk_size, slave.log_end - at, file_size - at % file_size)
         actions.append(SendChunk(at, size))

@@ -240,6 +240,7 @@ class HaServer:
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:
+        """Forget a connection that has ended."""
         self._connections.pop(connection, None)
         self.moved()
 
@@ -340,6 +341,7 @@ class _SlaveConnection(asyncio.Protocol):
         try:
             self._reports.end()
         except PeerError as error:
+            # The peer broke the protocol: logged also if it never joined, unless it is already.
             is_news = self.slave.phase is not master.Phase.GONE
             before = self.progress(str(error))
         self.feed(master.Closed())
@@ -355,9 +357,11 @@ class _SlaveConnection(asyncio.Protocol):
         self.feed(master.WriteReady())
 
     def check_log(self) -> None:
+        """Tell the state machine where the log starts and ends now; it may send more."""
         self.feed(master.LogMoved(self._log.start, self._log.end))
 
     def feed(self, event: master.Event) -> None:
+        """Pass an event to the state machine and carry out its actions."""
         had_joined = self.slave.phase is master.Phase.STREAMING
         self.slave, actions = master.step(self.slave, event, _now_ms())
         if not actions:

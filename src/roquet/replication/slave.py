@@ -33,6 +33,8 @@ records differ, because they include offset, times and checksum."""
 
 
 class Phase(Enum):
+    """What a slave does to follow its master (docs/storage/replication.md)."""
+
     IDLE = "idle"
     """No master is known."""
     WAITING = "waiting"

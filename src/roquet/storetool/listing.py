@@ -34,6 +34,7 @@ class QueueListing:
 
     @property
     def messages(self) -> int:
+        """The number of messages from `min_offset` to `max_offset`."""
         return self.max_offset - self.min_offset
 
 

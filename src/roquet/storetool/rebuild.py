@@ -294,7 +294,8 @@ class _Rebuild:
                 else:
                     self._put(piece)
                     progress(int(piece.sizes.sum()))
-                    count, last = count + len(piece), piece
+                    count += len(piece)
+                    last = piece
             self._make_durable()
             if last is not None:
                 store_ms = int(last.store_ms[-1])
@@ -309,7 +310,8 @@ class _Rebuild:
         return count
 
     def _delete_old(self) -> None:
-        root, plan = self._files.root, self._plan
+        root = self._files.root
+        plan = self._plan
         names = ("consumequeue", "consumequeue_ext") if plan.queues else ()
         for name in (*names, *(("index",) if plan.index else ())):
             if (root / name).is_dir():
@@ -346,9 +348,7 @@ class _Rebuild:
             self._index.mark if self._index is not None else (_UNKNOWN_INDEX, 0, 0)
         )
         if self._known is not None and self._index is None:
-            name, count, end_ms = (
-                self._known.index_name,
-                self._known.index_count,
-                self._known.index_end_ms,
-            )
+            name = self._known.index_name
+            count = self._known.index_count
+            end_ms = self._known.index_end_ms
         return CheckpointMark(at + size, at, store_ms, name, count, end_ms, self._queues.used)

@@ -96,6 +96,8 @@ def _log_end(files: StoreFiles, dispatched: int) -> tuple[int, int]:
     for rows in scan:
         newest_ms = int(rows.store_ms.max())
     if not newest_ms:
+        # No record follows the dispatched ones: the newest record is one that a queue's last entry
+        # points to.
         last = [entries_of(files, *key) for key in files.queues]
         places = [
             entries.read(entries.end() - 1, 1)["physical"]
@@ -112,7 +114,8 @@ def _log_end(files: StoreFiles, dispatched: int) -> tuple[int, int]:
 def _messages(files: StoreFiles, topic: str, queue_id: int) -> int:
     """Count the queue's entries whose records are not deleted."""
     entries = entries_of(files, topic, queue_id)
-    end, count = entries.end(), 0
+    end = entries.end()
+    count = 0
     for _, found in entries.walk(entries.first, end):
         good = (found["physical"] >= files.log.start) & (found["size"] != BLANK_RECORD_SIZE)
         count += int(np.count_nonzero(good))

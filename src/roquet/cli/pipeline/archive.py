@@ -190,9 +190,11 @@ class _Output:
     as_json: bool
 
     def added(self, done: Archived) -> None:
+        """Print how many messages were added."""
         text = f"{done.rows:,} messages in {done.files:,} files added, {done.rows_in_all:,} in all"
         click.echo(json.dumps(asdict(done)) if self.as_json else text)
 
     def compacted(self, done: Compacted) -> None:
+        """Print how many files were merged."""
         text = f"{done.files_before:,} files merged into {done.files_after:,}"
         click.echo(json.dumps(asdict(done)) if self.as_json else text)

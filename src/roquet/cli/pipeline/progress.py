@@ -56,6 +56,7 @@ class Progress:
 
     @property
     def rows_left(self) -> int:
+        """The number of messages that are not done yet."""
         return self.rows - self.rows_done
 
     @property

@@ -49,7 +49,8 @@ def check(
     :param shape: slots and entries of an index file; if None, the index is not checked.
     :param progress: called with the number of bytes of the log read since the last call.
     """
-    state, findings = read_state(files.root), Findings()
+    state = read_state(files.root)
+    findings = Findings()
     dispatched = max((entries_of(files, *key).log_end() for key in files.queues), default=0)
     limit = dispatched if state.is_locked and dispatched else None
     scan = LogScan(files.log, dispatched, progress, limit=limit)

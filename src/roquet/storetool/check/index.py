@@ -62,7 +62,8 @@ class IndexCheck:
         self._findings = findings
         self._is_growing = is_growing
         self._readers: list[IndexReader] = []
-        self._file, self._number = 0, 1
+        self._file = 0
+        self._number = 1
         self._strays: list[_Stray] = []
         self._missing: list[tuple[Ints, Ints, Ints]] = []
         """Keys without an entry: their numbers among all keys, physical offsets, hashes."""
@@ -95,6 +96,8 @@ class IndexCheck:
         inside = (at >= base) & (at < end)
         found = np.where(inside, ((at - base) << 32) | entries["hash"], -1)
         fits, is_found = _meet(found, expected)
+        # Compared are the entries up to the last one that matched; without a match those that point
+        # before these records.
         taken = int(np.flatnonzero(fits)[-1]) + 1 if fits.any() else _head_before(at, base)
         self._keep_strays(places[:taken][~fits[:taken]], entries[:taken][~fits[:taken]])
         self._go_on(places, taken)
@@ -116,7 +119,8 @@ class IndexCheck:
             numbers = np.arange(number, number + len(entries))
             places.append(np.stack((np.full(len(entries), file), numbers), axis=1))
             found.append(entries)
-            count, number = count - len(entries), 1
+            count -= len(entries)
+            number = 1
             if count <= 0:
                 break
         return (np.concatenate(places) if places else np.empty((0, 2), np.int64)), np.concatenate(
@@ -125,7 +129,8 @@ class IndexCheck:
 
     def _go_on(self, places: Ints, taken: int) -> None:
         if taken:
-            self._file, self._number = int(places[taken - 1][0]), int(places[taken - 1][1]) + 1
+            self._file = int(places[taken - 1][0])
+            self._number = int(places[taken - 1][1]) + 1
 
     def _keep_strays(self, places: Ints, entries: Entries) -> None:
         start = self._files.log.start

@@ -75,6 +75,7 @@ class _Chains:
         self._is_named: Bools = np.zeros(self._end, bool)
 
     def check(self) -> None:
+        """Add the findings of the file."""
         before = self._findings.count
         for first in range(1, self._end, _AT_ONCE):
             self._check_entries(first)

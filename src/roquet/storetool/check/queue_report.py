@@ -92,7 +92,8 @@ class QueueReport:
         They point into a damaged range, or they are blanks, which have the physical offset at which
         the last valid record before that range ends.
         """
-        places, is_blank = entries["physical"], entries["size"] == BLANK_RECORD_SIZE
+        places = entries["physical"]
+        is_blank = entries["size"] == BLANK_RECORD_SIZE
         found = np.zeros(len(entries), bool)
         for damage in self.scan.damages:
             found |= (places >= damage.start) & (places < damage.end)
@@ -122,7 +123,8 @@ class QueueReport:
             self._report_missing(missing)
 
     def _report_entry(self, slot: Any, entry: Any) -> None:
-        offset, at = int(slot["offset"]), int(slot["at"])
+        offset = int(slot["offset"])
+        at = int(slot["at"])
         place = self.walk.entries.files.place(offset * ENTRY_SIZE)
         what = f"the entry of queue offset {offset} of {self._name}"
         record = f"its record at physical offset {at}"
@@ -144,7 +146,8 @@ class QueueReport:
 
     def _report_missing(self, slots: list[Any]) -> None:
         first, last = slots[0], slots[-1]
-        found, at = self.walk.entries.files, int(first["offset"]) * ENTRY_SIZE
+        found = self.walk.entries.files
+        at = int(first["offset"]) * ENTRY_SIZE
         what = f"queue offsets {first['offset']} to {last['offset']} of {self._name}"
         if len(slots) == 1:
             what = f"queue offset {first['offset']} of {self._name}"
@@ -161,7 +164,8 @@ class QueueReport:
 
     def _report_unmatched(self) -> None:
         """Report entries before the first and after the last record of this queue in the log."""
-        walk, entries = self.walk, self.walk.entries
+        walk = self.walk
+        entries = self.walk.entries
         if self.topic.startswith(_LIGHT_QUEUE):
             return
         end = entries.end()
@@ -186,7 +190,8 @@ class QueueReport:
         )
         for damage in self.scan.damages:
             is_strange &= (found["physical"] < damage.start) | (found["physical"] >= damage.end)
-        wrong, beyond = 0, np.zeros(len(found), bool)
+        wrong = 0
+        beyond = np.zeros(len(found), bool)
         for index in np.flatnonzero(is_strange).tolist():
             at = int(found["physical"][index])
             record = arrival_at(self.files.log, at)
@@ -228,7 +233,8 @@ class QueueReport:
         :param record: the record that the entry points to, or what is wrong with it.
         :returns: whether the entry is wrong.
         """
-        at, size = int(entry["physical"]), int(entry["size"])
+        at = int(entry["physical"])
+        size = int(entry["size"])
         why = f"and {record}"
         if not isinstance(record, str):
             said = (record.topic, record.queue_id, record.queue_offset)

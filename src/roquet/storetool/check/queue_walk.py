@@ -72,13 +72,16 @@ class QueueScan:
 
     def _take_run(self, run: Slots) -> None:
         """Compare records with consecutive queue offsets."""
-        first, count = int(run["offset"][0]), len(run)
+        first = int(run["offset"][0])
+        count = len(run)
         fits = self.fits(run)
         if self.next is None:
             self.first = first
         elif first < self.next and fits[0] and not self.has_fit:
-            self._begin_anew(first)
+            # No record so far had an entry, and this one with a lower queue offset has.
+            self._restart(first)
         elif first != self.next and not fits[0] and (count == 1 or first < self.next):
+            # One record with a wrong queue offset, or records that repeat queue offsets.
             repeated = max(0, self.next - first)
             self._take_misplaced(run[: repeated or 1])
             if 0 < repeated < count:
@@ -108,7 +111,7 @@ class QueueScan:
             run["size"][0],
         )
 
-    def _begin_anew(self, first: int) -> None:
+    def _restart(self, first: int) -> None:
         """Forget all records so far: the topic was deleted and created again after them."""
         self.suspects.clear()
         self.jumps.clear()

@@ -73,7 +73,8 @@ def shape_of(path: Path) -> Shape | None:
     found by searching the file for that offset. From its place follows the number of slots. A
     candidate counts if the slot of the newest entry has that entry's number.
     """
-    header, size = read_header(path), path.stat().st_size
+    header = read_header(path)
+    size = path.stat().st_size
     wanted = _LONG.pack(header.end_at)
     if header.count < 2 or not header.end_at:
         return None
@@ -113,6 +114,7 @@ class IndexReader:
     shape: Shape
 
     def header(self) -> Header:
+        """Return the header as it is now."""
         return read_header(self.path)
 
     def slots(self) -> Slots:

@@ -175,13 +175,16 @@ def places_of_magic(file: DataFile, at: int) -> Iterator[int]:
 
     :param at: the byte of the file to search from.
     """
-    before, expected = b"", at
+    before = b""
+    expected = at
     for start, data in data_pieces(file.path, at):
         before = before if start == expected else b""
-        text, first = before + data, start - len(before)
+        text = before + data
+        first = start - len(before)
         places = [first + place for magic in _MAGICS for place in _all_places(text, magic)]
         yield from (file.start + place - _BEFORE_MAGIC for place in sorted(places))
-        before, expected = text[-3:], start + len(data)
+        before = text[-3:]
+        expected = start + len(data)
 
 
 def _all_places(text: bytes, wanted: bytes) -> Iterator[int]:

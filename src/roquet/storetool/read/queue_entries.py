@@ -55,12 +55,14 @@ class QueueEntries:
 
         Reads begin small and double, because most slots of a last segment are unused.
         """
-        end, count = start, _FIRST_LOOK
+        end = start
+        count = _FIRST_LOOK
         while end < stop and len(sizes := self.read(end, min(count, stop - end))["size"]):
             bad = np.flatnonzero(sizes <= 0)
             if len(bad):
                 return end + int(bad[0])
-            end, count = end + len(sizes), min(2 * count, _AT_ONCE)
+            end += len(sizes)
+            count = min(2 * count, _AT_ONCE)
         return end
 
     def between(self, at: int, end: int) -> Entries:
@@ -85,7 +87,8 @@ class QueueEntries:
             if not len(found):
                 break
             pieces.append(found)
-            offset, count = offset + len(found), count - len(found)
+            offset += len(found)
+            count -= len(found)
         if len(pieces) == 1:
             return pieces[0]
         return np.concatenate(pieces) if pieces else np.empty(0, ENTRIES)
@@ -150,7 +153,8 @@ def _places_between(file: DataFile, at: int, end: int) -> tuple[int, int]:
     """Return the numbers of a segment's first entries that point to `at` or more, `end` or more."""
     try:
         with file.path.open("rb", buffering=0) as opened:
-            numbers, place = range(file.size // ENTRY_SIZE), partial(_physical, opened)
+            numbers = range(file.size // ENTRY_SIZE)
+            place = partial(_physical, opened)
             first = bisect_left(numbers, at, key=place)
             return first, bisect_left(numbers, end, lo=first, key=place)
     except FileNotFoundError:
