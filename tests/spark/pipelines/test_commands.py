@@ -107,7 +107,7 @@ def test_a_topic_goes_through_all_commands(
             ("archive", "x", "-t", "orders", "-b", "broker-a"),
             "--broker needs --store-dir: it names the broker of a store directory",
         ),
-        (("restore", "nowhere"), "is no archive: roquet pipeline archive makes one"),
+        (("restore", "nowhere"), "is no archive: roquet pipeline archive creates one"),
         (("replay", "orders", "--to", "orders"), "to: the messages are in orders already"),
         (("audit",), "give topics with -t or --pattern"),
         (("audit", "-t", "orders", "--right", "/store"), "the broker's name is missing"),

@@ -54,7 +54,7 @@ class TopicJournal:
         self._queues = queues
         self._key = f"{id_front}{queues[0].topic}"
         self._ends: dict[MessageQueue, int] = {}
-        """Queue -> an offset: all rows sent since the last answer of `stored` are at or after it."""
+        """Queue -> offset at or after which all rows are that were sent since `stored` answered."""
         self._stored: dict[int, int] = {}
         """Row number -> checksum of its body, of rows that earlier attempts stored.
 

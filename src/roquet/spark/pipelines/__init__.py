@@ -1,4 +1,4 @@
-"""Jobs on topics. Each is a function of a SparkSession and of a frozen dataclass that describes the job.
+"""Jobs on topics. Each is a function that takes a SparkSession and a dataclass with its settings.
 
 May import of `spark`: _arrow, _options, _read, _write.
 """

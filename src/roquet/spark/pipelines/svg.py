@@ -1,6 +1,7 @@
-"""PURE: charts as SVG text, to stand in a page of HTML: no library, no script, no font to fetch.
+"""PURE: charts as SVG text for HTML pages, without libraries, scripts and fonts to load.
 
-Colours are told apart by those who see few of them (Okabe and Ito's eight), and every series is named beside its line.
+The colours are Okabe and Ito's eight, which colour-blind readers can distinguish. Every series has
+its name beside its line.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TICKS: Final = 5
 
 
 class Picture(str):
-    """SVG text, which notebooks show as what it is."""
+    """SVG text that notebooks show as a picture."""
 
     __slots__ = ()
 
@@ -39,7 +40,11 @@ class Picture(str):
 def lines(
     series: Mapping[str, Sequence[tuple[float, float]]], *, x_labels: tuple[str, str], unit: str
 ) -> Picture:
-    """Points (x, y) joined per series; the x axis is labelled at both ends, y begins at 0."""
+    """A line chart with one line of (x, y) points per series. The y axis begins at 0.
+
+    :param x_labels: for both ends of the x axis.
+    :param unit: of the y axis.
+    """
     points = [point for each in series.values() for point in each]
     x_min, x_max = (
         min((x for x, _ in points), default=0.0),
@@ -61,7 +66,7 @@ def lines(
 
 
 def bars(values: Mapping[str, float], *, unit: str) -> Picture:
-    """A bar per name, the number beside it."""
+    """A bar chart with one bar per name and the number beside it."""
     largest = max(values.values(), default=0) or 1
     room = WIDTH - 300 - RIGHT
     parts = []
@@ -70,14 +75,15 @@ def bars(values: Mapping[str, float], *, unit: str) -> Picture:
         width = room * value / largest
         parts.append(_text(290, y + 14, name, anchor="end"))
         parts.append(
-            f'<rect x="300" y="{y}" width="{width:.1f}" height="{BAR_HEIGHT - 6}" fill="{COLOURS[0]}"/>'
+            f'<rect x="300" y="{y}" width="{width:.1f}" height="{BAR_HEIGHT - 6}" '
+            f'fill="{COLOURS[0]}"/>'
         )
         parts.append(_text(306 + width, y + 14, f"{value:,.0f} {unit}"))
     return _picture(TOP + len(values) * BAR_HEIGHT + TOP, parts)
 
 
 def ceiling(value: float) -> float:
-    """The next number of the form 1, 2 or 5 times a power of ten: a scale that ends there reads well."""
+    """The end of a scale: the smallest 1, 2 or 5 times a power of ten not below `value`."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -112,5 +118,6 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", fill: str = "
 
 
 def _picture(height: int, parts: Sequence[str]) -> Picture:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif"'
-    return Picture(f'{head} font-size="12" role="img">{"".join(parts)}</svg>')
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
+    style = 'font-family="sans-serif" font-size="12"'
+    return Picture(f'{head} {style} role="img">{"".join(parts)}</svg>')

@@ -58,6 +58,6 @@ def test_what_cannot_be_followed_is_told() -> None:
         progress_by([restored(1, None), ours(0, 10)])
     later = json.dumps(json.loads(commit_text({A: 1}, "x")) | {"roquetArchive": 2})
     with pytest.raises(
-        ArchiveError, match="version 7 of the table has format 2, this roquet knows 1"
+        ArchiveError, match="version 7 of the table has format 2, this roquet reads format 1"
     ):
         progress_by([Commit(7, "WRITE", later)])

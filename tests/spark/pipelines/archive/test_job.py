@@ -188,13 +188,13 @@ def test_a_store_that_begins_behind_the_archive_s_end_is_refused(
 
     with pytest.raises(
         DataLoss,
-        match=r"orders@dev:0: \d+ of the messages 10 to 99, which come next, are not in the log",
+        match=r"orders@dev:0: \d+ of the next messages, offsets 10 to 99, are not in the log",
     ):
         archive(spark, stored_job(store, folder))
 
     added = archive(spark, stored_job(store, folder, mode="PERMISSIVE"))
     assert 100 < added.rows < 180
-    assert "orders@dev:1: " in caplog.text
+    assert "queue=orders@dev:1 " in caplog.text
     assert archive(spark, stored_job(store, folder)).rows == 0
 
 
@@ -240,7 +240,7 @@ def test_a_folder_with_other_things_is_left_alone(
 def test_what_an_archive_settles_by_itself_is_no_option(
     cluster: Cluster, tmp_path: Path, spark: SparkSession
 ) -> None:
-    with pytest.raises(OptionError, match="startingOffsets: the job settles this by itself"):
+    with pytest.raises(OptionError, match="startingOffsets: the job sets this option itself"):
         archive(spark, job(cluster, tmp_path, startingOffsets="earliest"))
     with pytest.raises(ArchiveError, match="not a URL"):
         archive(spark, Archive(Topics(cluster.name_server, ("orders",)), "s3a://bucket/archive"))

@@ -74,7 +74,7 @@ def test_an_archive_that_may_lose_nothing_ends_and_does_not_advise_to_lose_somet
     couple: Couple, alone: StandIn
 ) -> None:
     with pytest.raises(
-        MasterAway, match="Nothing is known to be lost: wait for its master"
+        MasterAway, match="Nothing is known to be lost: wait for the master"
     ) as error:
         couple.topics(alone).new_ranges({QUEUE: 2000})
     assert "failOnDataLoss" not in str(error.value)
@@ -133,6 +133,6 @@ def test_a_run_that_may_leave_messages_out_does_not_count_them(option: dict[str,
 
 def test_a_slave_alone_is_not_asked_to_say_what_is_gone() -> None:
     with pytest.raises(
-        OptionError, match="would leave out for ever what the slave does not have yet"
+        OptionError, match="would never archive messages that the slave does not have yet"
     ):
         Topics("ns:1", ("orders",), options={"readFrom": "slave-only", "failOnDataLoss": "false"})

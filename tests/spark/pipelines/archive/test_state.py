@@ -48,14 +48,14 @@ def test_files_stand_in_the_place_of_others() -> None:
     "text", ["", "{}", "[]", '{"format": 1, "version": 2}', '{"format": 1, "files": 3}']
 )
 def test_what_is_no_state_is_told_by_its_file(text: str) -> None:
-    with pytest.raises(ArchiveError, match="here is no state of an archive"):
+    with pytest.raises(ArchiveError, match="here is no valid state of an archive"):
         ArchiveState.from_json(text, "here")
 
 
 def test_a_state_of_a_later_roquet_is_refused() -> None:
     later = json.loads(ArchiveState().to_json()) | {"format": 2}
 
-    with pytest.raises(ArchiveError, match="here has format 2, this roquet knows 1"):
+    with pytest.raises(ArchiveError, match="here has format 2, this roquet reads format 1"):
         ArchiveState.from_json(json.dumps(later), "here")
 
 

@@ -154,7 +154,7 @@ def test_what_does_not_say_where_it_came_from_needs_a_topic(
     spark: SparkSession, cluster: Cluster
 ) -> None:
     send(cluster.name_server, "%DLQ%g", range(3))
-    with pytest.raises(NoOrigin, match="3 messages of %DLQ%g do not say where they came from"):
+    with pytest.raises(NoOrigin, match="3 messages of %DLQ%g have no original topic"):
         redrive(spark, Redrive(cluster.name_server, "%DLQ%g"))
 
     assert redrive(spark, Redrive(cluster.name_server, "%DLQ%g", to="there")).count == 3

@@ -1,1 +1,1 @@
-"""What several pipelines use: message filters, the size of a job, a page with a chart."""
+"""Shared by several pipelines: message filters, sizes of jobs, reads of ranges, HTML pages."""

@@ -1,4 +1,4 @@
-"""What a pipeline tells whoever shows its progress, before it begins."""
+"""The size of a job, which a pipeline reports before it begins, for a progress display."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class JobSize:
-    """So many rows are to come; 0 where nobody can tell.
+    """How much a job will process.
 
-    `size` are the bytes of all their bodies, for what is sent; else the files in `folder` grow, if it can be told.
+    `rows`: messages; 0 if unknown. `size`: bytes of all bodies, for jobs that send; otherwise 0.
+    `folder`: where the job's files grow; None if it writes no files, or the folder is unknown.
     """
 
     rows: int
@@ -24,4 +25,4 @@ Planned: TypeAlias = Callable[[JobSize], None]
 
 
 def nobody_asks(work: JobSize) -> None:
-    """For those who call a pipeline and do not watch it."""
+    """The default callback, for callers that show no progress."""

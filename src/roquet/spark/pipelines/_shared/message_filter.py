@@ -1,4 +1,4 @@
-"""Which messages of a table a job is about."""
+"""Selects the messages of a table that a job processes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pyspark.sql import functions as f
 
 @dataclass(frozen=True)
 class MessageFilter:
-    """All that is given has to be so. Times in ms since the epoch: stored at `since_ms` or later, before `until_ms`.
+    """Conditions on messages; all that are given must hold.
 
-    `key`: a regular expression (Java's) that one of a message's keys matches as a whole; `where`: a condition of Spark
-    SQL on the columns, such as `tags = 'paid' AND cast(body as string) LIKE '%"eur"%'`.
+    `since_ms`, `until_ms`: store times in ms since 1970, [since_ms, until_ms). `key`: a Java
+    regular expression that must match one whole key of the message. `where`: a Spark SQL condition
+    on the columns, such as `tags = 'paid' AND cast(body as string) LIKE '%"eur"%'`.
     """
 
     since_ms: int | None = None
@@ -23,7 +24,11 @@ class MessageFilter:
     where: str | None = None
 
     def of(self, messages: DataFrame) -> DataFrame:
-        """:raises pyspark.errors.ParseException: `where` is no condition; AnalysisException: it names no column."""
+        """The messages that pass.
+
+        :raises pyspark.errors.ParseException: `where` is no valid condition.
+        :raises pyspark.errors.AnalysisException: `where` names a column that does not exist.
+        """
         stored = f.unix_millis("storeTimestamp")
         if self.since_ms is not None:
             messages = messages.where(stored >= self.since_ms)

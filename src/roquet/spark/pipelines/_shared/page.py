@@ -1,4 +1,4 @@
-"""PURE: a page of HTML that needs nothing beside itself: headings, tables, pictures."""
+"""PURE: self-contained HTML pages with headings, tables and pictures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final
 
 _STYLE: Final = (
     "body{font-family:sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;"
-    "text-align:left}td.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad{background:#fff0e0}"
+    "table{border-collapse:collapse;margin:1rem 0}"
+    "th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:left}"
+    "td.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad{background:#fff0e0}"
 )
 
 
@@ -31,7 +32,7 @@ def paragraph(text: str) -> str:
 def table(
     titles: Sequence[str], rows: Iterable[Sequence[object]], marked: Sequence[bool] = ()
 ) -> str:
-    """Numbers to the right with separators, None as a dash; rows that are `marked` stand out."""
+    """A table. Numbers are right-aligned, None is a dash, and `marked` rows are highlighted."""
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
     lines = [f"<tr>{head}</tr>"]
     for index, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Reads of exactly these ranges of queues: what a job settled before, whatever comes to the topics meanwhile."""
+"""Plans the queue ranges of a job, and reads exactly these, whatever arrives in the meantime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from roquet.spark.pipelines._shared.run_sync import run_sync
 T = TypeVar("T")
 QUEUE: Final = ("topic", "brokerName", "queueId")
 """The columns that name a queue."""
-_SETTLED: Final = (
+_FIXED: Final = (
     "subscribe",
     "topic",
     "subscribePattern",
@@ -32,7 +32,7 @@ _SETTLED: Final = (
     "paths",
     "brokerName",
 )
-_SETTLED_STARTS: Final = ("starting", "ending")
+_FIXED_PREFIXES: Final = ("starting", "ending")
 
 
 def selected(
@@ -40,40 +40,47 @@ def selected(
 ) -> dict[str, str]:
     """The options of `format("rocketmq")` for these topics, or those that match the pattern.
 
-    :raises OptionError: `options` has one that a job settles by itself.
+    :raises OptionError: `options` contains an option that jobs set themselves.
     """
     check_unsettled(options)
     return {"nameServer": name_server, **chosen(topics, pattern), **options}
 
 
 def check_unsettled(options: Iterable[str]) -> None:
-    """:raises OptionError: one of these is an option that a job settles by itself."""
-    settled = {name.lower() for name in _SETTLED}
+    """Check that the user's options contain none that jobs set themselves.
+
+    :raises OptionError: they do.
+    """
+    fixed = {name.lower() for name in _FIXED}
     for name in options:
-        if name.lower() in settled or name.lower().startswith(_SETTLED_STARTS):
-            raise OptionError(f"{name}: the job settles this by itself, leave it out")
+        if name.lower() in fixed or name.lower().startswith(_FIXED_PREFIXES):
+            raise OptionError(f"{name}: the job sets this option itself, leave it out")
 
 
 def read_options(source: Mapping[str, str]) -> ReadOptions:
-    """What such options mean, where the driver reads what has to be read for that.
+    """Parse the options of a read, in the driver, which reads the file in accessFile.
 
-    :raises OptionError: one cannot be used. ConfigError: the file in accessFile cannot be read.
+    :raises OptionError: an option is invalid.
+    :raises ConfigError: the file in accessFile cannot be read.
     """
     return ReadOptions.of_batch(with_access_file(source))
 
 
 def chosen(topics: Iterable[str], pattern: str) -> dict[str, str]:
-    """The option that selects these topics, or those that match the pattern, or nothing in particular."""
+    """The option that selects topics by pattern or by name; none if both are empty."""
+    if pattern:
+        return {"subscribePattern": pattern}
     names = ",".join(topics)
-    return {"subscribePattern": pattern} if pattern else {"subscribe": names} if names else {}
+    return {"subscribe": names} if names else {}
 
 
 def bounds_now(options: ReadOptions) -> dict[MessageQueue, Bounds]:
-    """Every queue selected, and what it holds.
+    """All selected queues with their bounds now.
 
     :raises RouteNotFound: there is no such topic.
-    :raises roquet.spark._read.queue.NoProgress: nobody answered in time.
-    :raises roquet.spark._options.ranges.MasterAway: only a slave did, and its word is not to be taken.
+    :raises roquet.spark._read.queue.NoProgress: no broker answered in time.
+    :raises roquet.spark._options.ranges.MasterAway: only a slave answered, and the options do not
+        accept its bounds.
     """
 
     def certain(bounds: dict[MessageQueue, Bounds]) -> dict[MessageQueue, Bounds]:
@@ -85,19 +92,20 @@ def bounds_now(options: ReadOptions) -> dict[MessageQueue, Bounds]:
 
 
 def from_bounds(options: ReadOptions, settle: Callable[[dict[MessageQueue, Bounds]], T]) -> T:
-    """What `settle` makes of the bounds of every queue selected; it is asked again while it misses a master.
+    """The result of `settle` for the bounds of all selected queues.
 
-    Raises as `bounds_now`, and what `settle` raises.
+    While `settle` raises `MasterAway` the brokers are asked again, until the time is over. Raises
+    as `bounds_now` does, and what `settle` raises.
     """
 
     async def asking() -> T:
         async with client(options) as consumer:
-            survey = ClusterQueries(consumer, options)
+            queries = ClusterQueries(consumer, options)
 
             async def settling() -> T:
-                return settle(await survey.bounds(await survey.queues()))
+                return settle(await queries.bounds(await queries.queues()))
 
-            return await survey.patiently(settling)
+            return await queries.patiently(settling)
 
     return run_sync(asking)
 
@@ -108,9 +116,10 @@ def read_ranges(
     ranges: Iterable[QueueRange],
     schema: StructType = SPARK_SCHEMA,
 ) -> DataFrame:
-    """The messages of the ranges, none of which is empty, with the columns of `schema`.
+    """The messages of the ranges with the columns of `schema`.
 
-    :param source: options as from `selected`; which topics they select does not count.
+    :param source: options from `selected`; the topics in them are ignored.
+    :param ranges: must not be empty.
     """
     others = {
         name: value
@@ -123,7 +132,7 @@ def read_ranges(
 
 
 def places_of(ranges: Iterable[QueueRange]) -> dict[str, str]:
-    """The options that say these ranges, for brokers as for store files."""
+    """The options that select these ranges, from brokers or from store files."""
     parts = list(ranges)
     queues: dict[str, dict[str, list[int]]] = {}
     for each in parts:

@@ -1,4 +1,4 @@
-"""Coroutines for plain code, which may run where an event loop runs already: notebooks have one."""
+"""Runs coroutines from synchronous code, even below a running event loop, as in notebooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def run_sync(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What `ask()` comes to, in an event loop of its own."""
+    """The result of `ask()`, run in a new event loop; in a thread if this one has a loop."""
 
     def asking() -> T:
         return asyncio.run(ask())

@@ -1,4 +1,4 @@
-"""Topics archived as a table, in Parquet or Delta Lake."""
+"""Archives topics as a table in Parquet or Delta Lake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "read_archive",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name at all for one of these
+if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any attribute
     __getattr__ = attributes_of(
         __name__,
         {

@@ -1,4 +1,4 @@
-"""Which keeper an archive has: plain Parquet, or a table of Delta Lake."""
+"""Chooses the storage of an archive: plain Parquet or a Delta Lake table."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ FORMATS: Final = ("parquet", "delta")
 
 
 def keeper_of(folder: str, file_format: str = "") -> ArchiveBackend:
-    """The keeper of an archive of that format; without one, of the archive that is there, or plain Parquet.
+    """The storage of an archive.
 
     :param folder: a path; or a URL, if the format is delta.
-    :raises ArchiveError: there is one of another format, or there cannot be one.
+    :param file_format: if empty, the format of the existing archive, or parquet.
+    :raises ArchiveError: the folder has an archive of another format, or is a URL without delta.
     :raises OptionError: there is no such format.
     """
     there = format_of(folder)
     wanted = one_of("format", file_format, FORMATS) if file_format else there
     if there not in (None, wanted):
         raise ArchiveError(
-            f"{folder} has an archive of format {there}, not {wanted}: give a new folder"
+            f"{folder} has an archive in format {there}, not {wanted}: give a new folder"
         )
     return DeltaArchive(folder) if wanted == "delta" else ParquetArchive(folder)
 
 
 def format_of(folder: str) -> str | None:
-    """Of the archive that is there; None: there is none, or nobody can look there."""
+    """The format of the existing archive; None if there is none, or the folder cannot be read."""
     marks = {"delta": "_delta_log", "parquet": STATES}
     return next((name for name, mark in marks.items() if (Path(folder) / mark).is_dir()), None)

@@ -1,4 +1,4 @@
-"""What the keepers of archives have in common: one change of one after the other, each whole or not at all."""
+"""The interface of archive storage: one change at a time, each entirely or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roquet.protocol.records.message import MessageQueue
 
 @dataclass(frozen=True)
 class Archived:
-    """What one run added, and the archive after it; `size` in bytes of Parquet."""
+    """The result of one run: what it added, and the archive after it. `size`: bytes of Parquet."""
 
     rows: int
     size: int
@@ -26,7 +26,7 @@ class Archived:
 
 @dataclass(frozen=True)
 class Compacted:
-    """How many files there were of the days that were written anew, and how many there are now."""
+    """The result of a compaction: the days rewritten, and their files before and after."""
 
     days: int
     files_before: int
@@ -34,9 +34,10 @@ class Compacted:
 
 
 class Change(Protocol):
-    """An archive as it is, for the one who is to change it.
+    """One change of an archive in progress.
 
-    `progress`: the next offset to archive, by queue; `staging`: where files of this change grow, if that can be told.
+    `progress`: the next offset to archive of each queue. `staging`: the folder in which the files
+    of this change grow; None if it is unknown.
     """
 
     @property
@@ -46,29 +47,33 @@ class Change(Protocol):
     def staging(self) -> Path | None: ...
 
     def nothing(self) -> Archived:
-        """What is to be said of a run that found nothing new."""
+        """The result of a run that found no new messages."""
 
     def add(
         self, messages: DataFrame, progress: Mapping[MessageQueue, int], rows: int | None
     ) -> Archived:
-        """Messages, in the archive's columns, and the progress after them.
+        """Add messages and the progress after them, and commit the change.
 
-        :param rows: how many there have to be; None: that cannot be known.
-        :raises ArchiveError: there were others, or somebody else has changed the archive.
+        :param messages: in the columns of an archive.
+        :param rows: the expected count of messages; None if unknown.
+        :raises ArchiveError: the count is another, or another process has changed the archive.
         """
 
 
 class ArchiveBackend(Protocol):
-    """Where an archive is, and in what form."""
+    """The storage of one archive."""
 
     def changing(self, spark: SparkSession) -> AbstractContextManager[Change]:
-        """:raises ArchiveError: the archive cannot be used, or somebody else is changing it."""
+        """Begin a change.
+
+        :raises ArchiveError: the archive cannot be used, or another process is changing it.
+        """
 
     def messages(self, spark: SparkSession) -> DataFrame:
-        """All that is archived as of now, in the columns of an archive.
+        """All archived messages, in the columns of an archive.
 
         :raises ArchiveError: there is no archive, or it cannot be used.
         """
 
     def compact(self, spark: SparkSession, size_wanted: int, files_min: int) -> Compacted:
-        """Few large files in place of many small ones; raises as `changing`."""
+        """Merge small files into files of `size_wanted` bytes. Raises as `changing` does."""

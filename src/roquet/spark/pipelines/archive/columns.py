@@ -1,4 +1,4 @@
-"""The columns of an archive, whatever keeps it: those of `format("rocketmq")`, and the day."""
+"""The columns of an archive, in every storage: those of `format("rocketmq")`, and the day."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARCHIVE_SCHEMA: Final = StructType(
     [*FILE_SCHEMA, SPARK_SCHEMA["topic"], StructField("day", DateType())]
 )
 _DAY: Final = "date_from_unix_date(CAST(floor(unix_seconds(storeTimestamp) / 86400) AS INT))"
-"""The day of storeTimestamp in UTC, whatever the session's time zone is."""
+"""SQL for the day of storeTimestamp in UTC, independent of the session's time zone."""
 
 
 def with_day(messages: DataFrame) -> DataFrame:

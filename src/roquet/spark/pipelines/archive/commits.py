@@ -1,6 +1,7 @@
-"""PURE: how far an archive is, by the commits to the log of its Delta table.
+"""PURE: the progress of an archive, from the commits in the log of its Delta table.
 
-A commit of ours says so in its userMetadata: {"roquetArchive": 1, "progress": {...}, "change": "..."}.
+roquet's commits have it in their userMetadata: {"roquetArchive": 1, "progress": {...}, "change":
+"..."}.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MARK: Final = "roquetArchive"
 
 @dataclass(frozen=True)
 class Commit:
-    """One of a table's log, in the words of its history: `text` is the userMetadata."""
+    """One row of a table's history. `text` is the userMetadata."""
 
     version: int
     operation: str = ""
@@ -31,15 +32,15 @@ class Commit:
 
 
 def commit_text(progress: Mapping[MessageQueue, int], change: str) -> str:
-    """What a commit says; `change` is a name that no other one has."""
+    """The userMetadata of a commit. `change` must be unique."""
     return json.dumps({_MARK: FORMAT, "progress": to_tree(progress.items()), "change": change})
 
 
 def progress_by(commits: Iterable[Commit]) -> Mapping[MessageQueue, int] | None:
-    """The progress that the table has, going by the commits that it comes from; None: none of these is ours.
+    """The progress in the newest of roquet's commits that the table is based on; None without any.
 
     :param commits: the newest first.
-    :raises ArchiveError: one cannot be followed, or is of a later roquet.
+    :raises ArchiveError: a RESTORE does not name its version, or a later roquet wrote a commit.
     """
     at = math.inf
     for commit in commits:
@@ -53,12 +54,12 @@ def progress_by(commits: Iterable[Commit]) -> Mapping[MessageQueue, int] | None:
 
 
 def _restored(commit: Commit) -> int:
-    """The version whose rows the table got back."""
+    """The version that a RESTORE went back to."""
     number = commit.parameters.get("version") or ""
     if not number.isdecimal():
         raise ArchiveError(
-            f"version {commit.version} of the table was restored by time, so how far it is nobody knows: RESTORE it "
-            "TO VERSION AS OF a number"
+            f"version {commit.version} of the table was restored by time, so its progress is "
+            "unknown: RESTORE it TO VERSION AS OF a number"
         )
     return int(number)
 
@@ -74,6 +75,6 @@ def _progress(commit: Commit) -> Mapping[MessageQueue, int] | None:
         return None
     if form != FORMAT:
         raise ArchiveError(
-            f"{source} has format {form}, this roquet knows {FORMAT}: use a later roquet"
+            f"{source} has format {form}, this roquet reads format {FORMAT}: use a later roquet"
         )
     return progress_of(tree["progress"])

@@ -1,4 +1,4 @@
-"""Few large files of a day in place of many small ones.
+"""Compacts archives: merges the small files of a day.
 
 compact(spark, Compaction("/data/archive"))
 """
@@ -18,7 +18,11 @@ SIZE_WANTED: Final = 128 << 20
 
 @dataclass(frozen=True)
 class Compaction:
-    """Which archive; once a day has `files_min` files, these are put together until they have `size_wanted` bytes."""
+    """The settings of a compaction.
+
+    Small files of a day are merged to files of about `size_wanted` bytes, once there are
+    `files_min`.
+    """
 
     folder: str
     size_wanted: int = SIZE_WANTED
@@ -27,8 +31,8 @@ class Compaction:
 
 
 def compact(spark: SparkSession, job: Compaction) -> Compacted:
-    """Whenever this is killed, each message is in the archive once.
+    """Merge small files of an archive. If the run is killed, each message is in the archive once.
 
-    :raises ArchiveError: the archive cannot be used, or somebody else is changing it.
+    :raises ArchiveError: the archive cannot be used, or another process is changing it.
     """
     return keeper_of(job.folder, job.file_format).compact(spark, job.size_wanted, job.files_min)

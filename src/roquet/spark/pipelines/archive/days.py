@@ -1,4 +1,4 @@
-"""Plain Parquet: few large files of a day in place of many small ones."""
+"""Compacts an archive of plain Parquet: merges the small files of a day."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ ORDER: Final = ("brokerName", "queueId", "queueOffset")
 def compact_days(
     spark: SparkSession, folder: ArchiveFolder, size_wanted: int, files_min: int
 ) -> Compacted:
-    """Write the days anew that have several small files, a day of a topic after the other, in the order of queues.
+    """Rewrite the days that have several small files, one day of a topic after the other.
 
-    Each is one change of the archive: a killed run leaves every day as it was or as it shall be, after the next opening
-    of the archive. Plain readers of the folder may see a day's rows twice while its files change places, which takes
-    some renames and no writing; `read_archive` never does.
+    Each day is one change of the archive. If a run is killed, the next opening of the archive finds
+    every day either as it was or rewritten. Readers of the folder that do not use `read_archive`
+    may see the rows of a day twice during the renames of its files.
 
-    :raises ArchiveError: the archive cannot be used, or somebody else is changing it.
+    :param size_wanted: bytes; larger files are not rewritten, and new files are not larger.
+    :param files_min: only so many files or more are merged.
+    :raises ArchiveError: the archive cannot be used, or another process is changing it.
     """
     days = before = after = 0
     with folder.changing() as state:
         for day, names in folder.day_folders(state.files).items():
             for small in bins(state, names, size_wanted, files_min):
                 count = len(state.files)
-                state = _put_together(spark, folder, state, day, small)
-                days, before = days + 1, before + len(small)
+                state = _merged(spark, folder, state, day, small)
+                days += 1
+                before += len(small)
                 after += len(small) + len(state.files) - count
     return Compacted(days, before, after)
 
@@ -40,7 +43,11 @@ def compact_days(
 def bins(
     state: ArchiveState, names: list[str], size_wanted: int, files_min: int = 2
 ) -> list[list[str]]:
-    """Which of a day's files are put together: neighbours, so many at least, none larger than what is wanted."""
+    """Groups of a day's files to merge, in the order of their names.
+
+    Each group has at least `files_min` files, each smaller than `size_wanted`, and together at most
+    `size_wanted` bytes.
+    """
     found: list[list[str]] = [[]]
     size = 0
     for name in sorted(names):
@@ -55,7 +62,7 @@ def bins(
     return [each for each in found if len(each) >= files_min]
 
 
-def _put_together(
+def _merged(
     spark: SparkSession, folder: ArchiveFolder, state: ArchiveState, day: str, names: list[str]
 ) -> ArchiveState:
     staging = folder.staging(state)
@@ -66,7 +73,8 @@ def _put_together(
     after = state.with_fewer_files(names, files)
     if after.rows != state.rows:
         raise ArchiveError(
-            f"{day}: {state.rows} rows became {after.rows}: the archive is left as it was"
+            f"{day}: the archive has {state.rows} rows and would have {after.rows} after the "
+            "compaction: it was not changed"
         )
     folder.commit(after, staging)
     return after

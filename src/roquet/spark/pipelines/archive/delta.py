@@ -1,6 +1,7 @@
-"""An archive as a table of Delta Lake: its log, which commits rows and progress in one step, is the archive's state.
+"""An archive as a Delta Lake table. A commit to the table's log has rows and progress in one step.
 
-Keeps: the progress is that of the newest commit of ours that the table, as it is now, comes from.
+Invariant: the progress is that of the newest of roquet's commits that the current table is based
+on.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from roquet.spark.pipelines.archive.folder import is_url
 from roquet.spark.pipelines.archive.state import ArchiveError
 
 APPLICATION: Final = "roquet-archive"
-"""The name by which the table's log refuses a second commit of one version."""
+"""The application id of commits. Delta refuses a second commit with the same id and version."""
 COMMITS_SEEN: Final = 50
-"""So far the log is looked back at first; then all of it."""
+"""How many commits are searched for the progress first; then all are."""
 MISSING: Final = (
-    "an archive of format delta needs Delta Lake's connector: pip install 'roquet[spark]' 'delta-spark==4.4.0', "
-    "which brings the PySpark that it works with"
+    "an archive of format delta needs Delta Lake's connector: pip install 'roquet[spark]' "
+    "'delta-spark==4.4.0', which brings the PySpark that it works with"
 )
 _CONFLICT: Final = "ConcurrentTransaction"
 _SCALA: Final = "2.13"
 _SIZES: Final = tuple(f"spark.databricks.delta.optimize.{kind}FileSize" for kind in ("min", "max"))
 _NONE: Final = Commit(-1)
-"""The newest commit of a table that is still to be made."""
+"""Stands for the newest commit of a table that does not exist yet."""
 
 
 def delta_conf() -> dict[str, str]:
-    """The settings of a session that is to know Delta's tables; the connector's jars come from Maven's repositories.
+    """The Spark settings for Delta tables. Spark downloads the connector's jars from Maven.
 
     :raises ArchiveError: the connector is not installed.
     """
@@ -52,29 +53,31 @@ def delta_conf() -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.jars.packages": f"io.delta:delta-spark_{spark}_{_SCALA}:{connector}",
-        "spark.jars.excludes": "org.slf4j:slf4j-api",  # Spark has it, and a local cache of Maven's may have half of it
+        # Spark has it already, and a local Maven cache may have an incomplete copy.
+        "spark.jars.excludes": "org.slf4j:slf4j-api",
     }
 
 
 class DeltaArchive:
-    """At a path, or at a URL that the session's file systems know."""
+    """A Delta table at a path, or at a URL of a file system that the session supports."""
 
     def __init__(self, folder: str) -> None:
         self._path = folder if is_url(folder) else str(Path(folder).absolute())
 
     @contextmanager
     def changing(self, spark: SparkSession) -> Iterator[DeltaChange]:
-        """Others may change the table meanwhile; who archives into it at the same time fails."""
+        """Begin a change. Other processes may change the table; of two archive runs one fails."""
         yield DeltaChange(spark, self._path)
 
     def messages(self, spark: SparkSession) -> DataFrame:
         if not _delta_table(spark).isDeltaTable(spark, self._path):
-            raise ArchiveError(f"{self._path} is no archive: roquet pipeline archive makes one")
+            raise ArchiveError(f"{self._path} is no archive: roquet pipeline archive creates one")
         return _rows(spark, self._path)
 
     def compact(self, spark: SparkSession, size_wanted: int, files_min: int) -> Compacted:
-        """Delta's own OPTIMIZE, once that many changes came since the last one. Readers go on with the files that they
-        know, which stay there until somebody calls VACUUM.
+        """Run Delta's OPTIMIZE, if there are `files_min` - 1 commits since the last one.
+
+        Running readers keep using the old files, which exist until an operator runs VACUUM.
         """
         if any(
             commit.operation == "OPTIMIZE" for commit in _commits(spark, self._path, files_min - 1)
@@ -98,9 +101,10 @@ class DeltaArchive:
 
 
 class DeltaChange:
-    """One commit to the table, after the one that was the newest when this began.
+    """One commit to the table.
 
-    Keeps: the progress is as of that commit or a later one; if of a later one of ours, the log refuses this one's.
+    Invariant: the progress is as of the newest commit at the beginning, or a later one. If it is of
+    a later commit of roquet's, Delta refuses this commit.
     """
 
     staging = None
@@ -130,23 +134,24 @@ class DeltaChange:
             messages.write.format("delta").mode("append").partitionBy(*PARTITIONS).options(
                 **once
             ).save(self._path)
-        except Exception as error:  # the connector has classes of its own
+        except Exception as error:  # the connector's exceptions have no common class
             if _CONFLICT in f"{type(error)} {error}":
-                raise self._elsewhere() from error
+                raise self._changed_elsewhere() from error
             raise
         commit = next(
             (each for each in _commits(self._spark, self._path, COMMITS_SEEN) if each.text == text),
             None,
         )
         if commit is None:
-            raise self._elsewhere()
+            raise self._changed_elsewhere()
         added, size, files = (
             int(commit.metrics[name]) for name in ("numOutputRows", "numOutputBytes", "numFiles")
         )
         if rows is not None and added != rows:
             raise ArchiveError(
-                f"{rows} messages were to be archived and {added} were written, as version {commit.version} of the "
-                f"table: RESTORE TABLE delta.`{self._path}` TO VERSION AS OF {self._newest.version} takes them back"
+                f"{rows} messages were expected and {added} were written, as version "
+                f"{commit.version} of the table: RESTORE TABLE delta.`{self._path}` "
+                f"TO VERSION AS OF {self._newest.version} removes them"
             )
         return Archived(added, size, files, commit.version, self._count())
 
@@ -157,29 +162,32 @@ class DeltaChange:
                 return progress
         if self._count():
             raise ArchiveError(
-                f"{self._path} is no archive: no commit in its log says how far it is"
+                f"{self._path} is no archive: no commit in its log has the progress of an archive"
             )
         return {}
 
     def _count(self) -> int:
-        """By the log's statistics."""
+        """The rows of the table, from the statistics in its log."""
         return _rows(self._spark, self._path).count()
 
-    def _elsewhere(self) -> ArchiveError:
+    def _changed_elsewhere(self) -> ArchiveError:
         return ArchiveError(
             f"{self._path} is being changed by another process: wait for it, or stop it"
         )
 
 
 def _delta_table(spark: SparkSession) -> Any:
-    """:raises ArchiveError: the connector is not installed, or the session does not know it."""
+    """The connector's class DeltaTable.
+
+    :raises ArchiveError: the connector is not installed, or the session lacks its settings.
+    """
     try:
         found = import_module("delta.tables").DeltaTable
     except ImportError as error:
         raise ArchiveError(MISSING) from error
     if "Delta" not in (spark.conf.get("spark.sql.extensions", "") or ""):
         raise ArchiveError(
-            "the session does not know Delta's tables: start it with session(..., **delta_conf())"
+            "the session does not support Delta tables: start it with session(..., **delta_conf())"
         )
     return found
 
@@ -189,7 +197,7 @@ def _rows(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _commits(spark: SparkSession, path: str, limit: int | None) -> list[Commit]:
-    """The newest ones first."""
+    """The table's commits, the newest first; at most `limit`."""
     return [
         Commit(
             row.version,

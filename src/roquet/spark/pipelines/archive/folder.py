@@ -1,11 +1,12 @@
-"""The folder of an archive: Parquet that anything can read, beside it what says which files count.
+"""The folder of an archive: Parquet files, and states that say which of the files belong to it.
 
     topic=orders/day=2026-11-21/00000003-part-00000-….parquet
     _roquet/00000003.json        the archive's state after its third change
-    _roquet/staged-00000004-…/   files on their way in
+    _roquet/staged-00000004-…/   files of a change in progress
 
-Keeps: a file of Spark's enters or leaves the folder only after the state that says so is on disk, so a change that was
-       cut short is undone before that moment and completed after it, by whoever opens the archive next.
+Invariant: a Parquet file is moved into or deleted from the folder only after the state that says so
+is on disk. The next opening of the archive undoes an interrupted change without a state, and
+completes one with a state.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState, Sto
 from roquet.storage.files.disk import RealDisk
 
 STATES: Final = "_roquet"
-"""Readers of Parquet pass over names that begin with an underscore."""
+"""Readers of Parquet ignore names that begin with an underscore."""
 STATES_KEPT: Final = 2
 _STATE_NAME: Final = re.compile(r"(\d{8})\.json")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -39,15 +40,17 @@ def is_url(folder: str | Path) -> bool:
 
 
 class ArchiveFolder:
-    """One archive on a file system that Spark's driver and executors see under the same path.
+    """One archive in a folder that Spark's driver and executors see under the same path.
 
-    :raises ArchiveError: the path is a URL; moving a file in one step, which all this rests on, is not to be had there.
+    :raises ArchiveError: the path is a URL. Changes need atomic renames, which object stores do not
+        have.
     """
 
     def __init__(self, folder: str | Path) -> None:
         if is_url(folder):
             raise ArchiveError(
-                f"{folder}: an archive is a folder of a local or mounted file system, not a URL; only format delta may"
+                f"{folder}: an archive is a folder of a local or mounted file system, not a URL; "
+                "only format delta may have a URL"
             )
         self.path = Path(folder).absolute()
         self._states = self.path / STATES
@@ -55,12 +58,12 @@ class ArchiveFolder:
 
     @contextmanager
     def changing(self) -> Iterator[ArchiveState]:
-        """The archive's state, for the one who changes it; nobody else may meanwhile.
+        """Lock the archive, and return its state.
 
-        What an earlier change left behind is completed or cleared away first; what executors that outlive their driver
-        still write to it is cleared away the next time.
+        An interrupted change is completed or deleted first. Executors that outlive their driver may
+        still write files of such a change; the next change deletes these.
 
-        :raises ArchiveError: somebody else is at it.
+        :raises ArchiveError: another process is changing the archive.
         """
         self._states.mkdir(parents=True, exist_ok=True)
         try:
@@ -79,7 +82,7 @@ class ArchiveFolder:
             lock.release()
 
     def state(self) -> ArchiveState:
-        """The newest state; a change that was cut short after its state was written is completed."""
+        """The newest state. Completes an interrupted change whose state was written."""
         names = self._versions()
         if not names:
             return ArchiveState()
@@ -91,12 +94,16 @@ class ArchiveFolder:
     def staging(self, state: ArchiveState) -> Path:
         """A folder that does not exist yet, for the files of the change after `state`.
 
-        Its name is new each time: executors may outlive a driver that was killed, and still write to its folder.
+        The name is new each time, because executors of a killed driver may still write to its
+        folder.
         """
         return self._states / f"staged-{state.version + 1:08}-{uuid4().hex[:8]}"
 
     def staged_files(self, staging: Path) -> dict[str, StoredFile]:
-        """The files that Spark wrote there, under the names that they will have, on disk from now on."""
+        """Rename the files that Spark wrote to their final names and sync them.
+
+        :returns: by their paths within the archive.
+        """
         prefix = staging.name.split("-")[1]
         files: dict[str, StoredFile] = {}
         for path in sorted(staging.glob("topic=*/day=*/*.parquet")):
@@ -109,7 +116,10 @@ class ArchiveFolder:
         return files
 
     def commit(self, state: ArchiveState, staging: Path) -> None:
-        """Make `state` the archive's: with the file that this writes it is, whatever happens next."""
+        """Commit a change: write the state, then move the files.
+
+        Once the state is written the change is durable, even if moving the files is interrupted.
+        """
         state = replace(state, staged=staging.name)
         self._disk.replace(self._states / f"{state.version:08}.json", state.to_json().encode())
         self._complete(state)
@@ -135,7 +145,10 @@ class ArchiveFolder:
         return sorted(name for name in names if _STATE_NAME.fullmatch(name))
 
     def _complete(self, state: ArchiveState) -> None:
-        """Carry out what the state says, as far as that is not done; several may do so at once."""
+        """Move and delete the files as the state says, if that is not done yet.
+
+        Several processes may do so at the same time.
+        """
         staging = self._states / state.staged
         if not state.staged or not staging.is_dir():
             return
@@ -158,6 +171,6 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _sync_folders(root: Path, names: Iterable[str]) -> None:
-    """Have the names of these files on the drive, and of the folders that they are in."""
+    """Sync the folders of these files, so that the names of files and folders are durable."""
     for folder in sorted({folder for name in names for folder in PurePosixPath(name).parents}):
         sync(root / folder)

@@ -1,4 +1,4 @@
-"""Topics to Parquet, each message once, however often the job is run or killed (decision 0019).
+"""Archives topics, each message once, however often the job runs or is killed (decision 0019).
 
 archive(spark, Archive(Topics("127.0.0.1:9876", ("orders",)), "/data/archive"))
 read_archive(spark, "/data/archive").where("topic = 'orders' AND day >= '2026-11-01'")
@@ -23,10 +23,10 @@ from roquet.spark.pipelines.archive.sources import Source
 
 @dataclass(frozen=True)
 class Archive:
-    """What to archive, and where.
+    """The settings of an archive: its source and where to store it.
 
-    `file_format`: "parquet" or "delta", with which `folder` may be a URL, too; without it, that of the archive which is
-    there, or Parquet.
+    `folder`: a path, or a URL if `file_format` is "delta". `file_format`: "parquet" or "delta"; if
+    empty, the format of the existing archive, or Parquet for a new one.
     """
 
     source: Source
@@ -35,16 +35,20 @@ class Archive:
 
     @property
     def keeper(self) -> ArchiveBackend:
-        """:raises ArchiveError: the folder has an archive of another format, or can have none."""
+        """The storage of the archive.
+
+        :raises ArchiveError: the folder has an archive of another format, or is not possible for
+            one.
+        """
         return keeper_of(self.folder, self.file_format)
 
 
 def archive(spark: SparkSession, job: Archive, planned: Planned = nobody_asks) -> Archived:
-    """Add to the archive, in one change, all that the source holds and it does not.
+    """Add all messages that the source has and the archive does not, in one change.
 
-    :raises OptionError: an option cannot be used.
-    :raises DataLoss: messages are gone that were never archived; see the option failOnDataLoss.
-    :raises ArchiveError: the archive cannot be used, or somebody else is changing it.
+    :raises OptionError: an option is invalid.
+    :raises DataLoss: messages were lost before they were archived; see the option failOnDataLoss.
+    :raises ArchiveError: the archive cannot be used, or another process is changing it.
     """
     with job.keeper.changing(spark) as change:
         return add(spark, change, job.source, job.source.backlog(spark, change.progress), planned)
@@ -57,7 +61,7 @@ def add(
     ranges: Sequence[QueueRange],
     planned: Planned,
 ) -> Archived:
-    """The messages of these ranges, in one change."""
+    """Add the messages of these ranges in one change."""
     rows = sum(each.size for each in ranges)
     if not rows:
         return change.nothing()
@@ -67,7 +71,7 @@ def add(
 
 
 def read_archive(spark: SparkSession, folder: str, file_format: str = "") -> DataFrame:
-    """Every message of an archive as of now: the columns of `format("rocketmq")`, and `day`.
+    """All messages of an archive, with the columns of `format("rocketmq")` and `day`.
 
     :param file_format: as in `Archive`.
     :raises ArchiveError: there is no archive, or it cannot be used.

@@ -1,4 +1,4 @@
-"""An archive of plain Parquet, which anything can read, in a folder that keeps its own state (decision 0019)."""
+"""An archive of plain Parquet files, in a folder with the archive's state (decision 0019)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState
 
 
 class ParquetArchive:
-    """:raises ArchiveError: the folder is a URL."""
+    """An archive in a folder of a file system.
+
+    :raises ArchiveError: the folder is a URL.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = ArchiveFolder(folder)
@@ -28,12 +31,15 @@ class ParquetArchive:
             yield ParquetChange(self._folder, state)
 
     def messages(self, spark: SparkSession) -> DataFrame:
-        """It goes by the archive's state, other than a plain `spark.read.parquet`: so it gives whole runs only, and is
-        right beside one that puts files together; if that takes files away which this is about to read, it fails.
+        """Read the files that the archive's state names, unlike a plain `spark.read.parquet`.
+
+        So the result has complete changes only, and no row twice during a compaction. It fails if a
+        compaction deletes files before they were read.
         """
-        path, state = self._folder.path, self._folder.state()
+        path = self._folder.path
+        state = self._folder.state()
         if not state.version:
-            raise ArchiveError(f"{path} is no archive: roquet pipeline archive makes one")
+            raise ArchiveError(f"{path} is no archive: roquet pipeline archive creates one")
         files = [str(path / name) for name in sorted(state.files)]
         return spark.read.schema(ARCHIVE_SCHEMA).option("basePath", str(path)).parquet(*files)
 
@@ -42,7 +48,7 @@ class ParquetArchive:
 
 
 class ParquetChange:
-    """One change of the folder's state, while nobody else may change it."""
+    """One change of the folder's state. The caller holds the folder's lock."""
 
     def __init__(self, folder: ArchiveFolder, state: ArchiveState) -> None:
         self._folder = folder
@@ -65,7 +71,8 @@ class ParquetChange:
         added = after.rows - before.rows
         if rows is not None and added != rows:
             raise ArchiveError(
-                f"{rows} messages were to be archived and {added} were written: nothing is kept of them"
+                f"{self._folder.path}: {rows} messages were expected and {added} were written: "
+                "the archive was not changed"
             )
         self._folder.commit(after, self.staging)
         return Archived(added, after.size - before.size, len(files), after.version, after.rows)

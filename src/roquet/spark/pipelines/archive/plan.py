@@ -1,7 +1,7 @@
-"""PURE: which messages a run of `archive` is to add.
+"""PURE: plans which messages a run of `archive` adds.
 
-Keeps: runs join up: each begins in a queue where the one before it ended. Only a master's word that messages are gone,
-       and failOnDataLoss=false, let one begin elsewhere; it never goes back over what the archive holds.
+Invariant: each run starts in a queue where the previous run ended. It starts at a later offset only
+if the master has lost messages and failOnDataLoss is false, and never at an earlier one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ def new_rows(
     *,
     fail_on_data_loss: bool,
 ) -> list[QueueRange]:
-    """What each queue holds beyond the archive, for every queue there is; a queue that is new is taken whole.
+    """The range of each queue that is not archived yet. New queues are archived from the beginning.
 
     :param progress: the next offset to archive, for queues that were archived before.
-    :param bounds: as from `roquet.spark._options.ranges.settled`.
-    :raises roquet.spark._options.ranges.DataLoss: messages are gone that were never archived, or a topic was made anew.
+    :param bounds: from `roquet.spark._options.ranges.settled`.
+    :raises roquet.spark._options.ranges.DataLoss: messages were lost before they were archived, or
+        a topic was recreated.
     """
     starts = {
         queue: read_on(queue, progress.get(queue), held, fail_on_data_loss=fail_on_data_loss)
@@ -40,7 +41,7 @@ def new_rows(
 
 @dataclass(frozen=True)
 class Held:
-    """What a store's log has of a queue: messages with offsets from `start` up to, not including, `end`."""
+    """The messages of a queue in a store's log: their count, and their offsets [start, end)."""
 
     start: int
     end: int
@@ -50,11 +51,11 @@ class Held:
 def new_stored_rows(
     progress: Mapping[MessageQueue, int], held: Mapping[MessageQueue, Held], *, may_miss: bool
 ) -> list[QueueRange]:
-    """As `new_rows`, of store files, which may as well be older than the archive: then nothing of them is new.
+    """As `new_rows`, for store files. They may be older than the archive; then no range is new.
 
-    :param held: what a store has from the progress on, or from anywhere on in queues without any.
-    :param may_miss: offsets may be missing; they are logged.
-    :raises DataLoss: some are missing, or one is there more than once.
+    :param held: the messages of a store at or after `progress`; all messages of new queues.
+    :param may_miss: whether to log missing offsets instead of raising an error.
+    :raises DataLoss: offsets are missing, or one exists more than once.
     """
     return [_stored_in(queue, progress.get(queue), held[queue], may_miss) for queue in sorted(held)]
 
@@ -64,26 +65,31 @@ def _stored_in(queue: MessageQueue, at: int | None, held: Held, may_miss: bool) 
     missing = held.end - start - held.messages
     if missing < 0:
         raise DataLoss(
-            f"{queue}: {held.messages} messages have the offsets {start} to {held.end - 1}: its topic was deleted and "
-            "made anew, or the store is given twice. Nobody can tell which are new: archive from the broker"
+            f"{queue}: {held.messages} messages have the offsets {start} to {held.end - 1}: "
+            "its topic was deleted and recreated, or the store is given twice. "
+            "Which messages are new is unknown: archive from the broker"
         )
     if missing:
-        what = f"{queue}: {missing} of the messages {start} to {held.end - 1}, which come next, are not in the log"
+        offsets = f"{start} to {held.end - 1}"
         if not may_miss:
             raise DataLoss(
-                f"{what}. An older copy may have them; mode=PERMISSIVE takes what is there"
+                f"{queue}: {missing} of the next messages, offsets {offsets}, are not in the log. "
+                "An older copy may have them; mode=PERMISSIVE archives the others"
             )
-        log.warning("%s", what)
+        log.warning(
+            "messages missing in the log: queue=%s missing=%d offsets=%s", queue, missing, offsets
+        )
     return QueueRange(queue, start, held.end)
 
 
 def batch_of(
     ranges: Iterable[QueueRange], until: Mapping[MessageQueue, int] | None, rows_max: int | None
 ) -> list[QueueRange]:
-    """The part of a backlog that one change of an archive takes.
+    """The part of a backlog that one change of an archive adds.
 
-    :param until: no queue is taken further than this, and no other queues; None: whatever there is.
-    :param rows_max: so many messages in all, or one of each queue, if that is more.
+    :param until: the end offset of each queue (exclusive); other queues are left out. None: no
+        bound.
+    :param rows_max: maximum messages in total, but at least one of each queue. None: no bound.
     """
     parts = list(ranges)
     if until is not None:
@@ -99,5 +105,5 @@ def _up_to(whole: QueueRange, end: int) -> QueueRange:
 
 
 def ends(ranges: Iterable[QueueRange]) -> dict[MessageQueue, int]:
-    """The progress after these."""
+    """The next offsets to archive after these ranges."""
     return {each.queue: each.end for each in ranges}

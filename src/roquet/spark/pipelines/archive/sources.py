@@ -1,7 +1,7 @@
-"""Where an archive's messages come from: brokers that run, or their store directories.
+"""The sources of an archive: running brokers, or their store directories.
 
-Keeps: both name a queue by topic, broker and number, and a message by its offset there, so that an archive goes on from
-       the one where it ended with the other.
+Invariant: both sources identify a message by topic, broker, queue id and queue offset. So an
+archive can continue with one source where it ended with the other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _PLACES: Final = StructType([SPARK_SCHEMA[name] for name in (*QUEUE, "queueOffse
 
 
 class Source(Protocol):
-    """What an archive is fed from; `is_exact`: a read gives as many messages as its ranges have offsets."""
+    """A source of messages.
+
+    `is_exact`: True if a read returns exactly as many messages as its ranges have offsets.
+    """
 
     @property
     def is_exact(self) -> bool: ...
@@ -49,22 +52,27 @@ class Source(Protocol):
     def backlog(
         self, spark: SparkSession, progress: Mapping[MessageQueue, int]
     ) -> list[QueueRange]:
-        """What there is beyond `progress`, the next offset of each queue that was archived before.
+        """The ranges that are not archived yet.
 
-        :raises roquet.spark._options.ranges.DataLoss: messages between the two are gone.
+        :param progress: the next offset to archive, for queues that were archived before.
+        :raises roquet.spark._options.ranges.DataLoss: messages were lost before they were archived.
         """
 
     def messages(self, spark: SparkSession, ranges: Iterable[QueueRange]) -> DataFrame:
-        """The messages of these ranges, none of which is empty, in the columns of `format("rocketmq")`."""
+        """The messages of these ranges, in the columns of `format("rocketmq")`.
+
+        :param ranges: must not be empty.
+        """
 
 
 @dataclass(frozen=True)
 class Topics:
-    """Topics of brokers that run, by their names or a pattern that whole names match.
+    """Topics of running brokers, by name or by a pattern that matches whole names.
 
     `options`: of `format("rocketmq")`, such as readFrom or maxRecordsPerPartition.
 
-    :raises OptionError: an option cannot be used. ConfigError: the file in accessFile cannot be read.
+    :raises OptionError: an option is invalid.
+    :raises ConfigError: the file in accessFile cannot be read.
     """
 
     name_server: str
@@ -75,8 +83,8 @@ class Topics:
     def __post_init__(self) -> None:
         if self._read.believes_slaves:
             raise OptionError(
-                "readFrom: slave-only with failOnDataLoss=false would leave out for ever what the slave does not have "
-                "yet: take readFrom=slave, or failOnDataLoss=true"
+                "readFrom: slave-only with failOnDataLoss=false would never archive messages "
+                "that the slave does not have yet: use readFrom=slave, or failOnDataLoss=true"
             )
 
     @cached_property
@@ -91,13 +99,16 @@ class Topics:
     def backlog(
         self, spark: SparkSession, progress: Mapping[MessageQueue, int]
     ) -> list[QueueRange]:
-        """Raises as `new_ranges`."""
+        """As `new_ranges`."""
         return self.new_ranges(progress)
 
     def new_ranges(self, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
-        """A queue that is new is taken whole; one of which only a slave is there, which lacks what comes next, waits.
+        """The ranges that are not archived yet; new queues from their beginning.
 
-        :raises MasterAway: with failOnDataLoss=true a queue waited too long. Raises as `from_bounds`, too.
+        A queue waits for its master if only a slave answers and lacks the next messages. Raises as
+        `from_bounds` does, too.
+
+        :raises MasterAway: a queue waited too long, and failOnDataLoss is true.
         """
         must_not_lose = self._read.fail_on_data_loss
 
@@ -124,13 +135,14 @@ class Topics:
 
 @dataclass(frozen=True)
 class StoredTopics:
-    """The same, in the store directories of brokers, of each of which the name is given: no file there tells it.
+    """Topics in the store directories of brokers.
 
-    A guessed name would be that of other queues, and all their messages would be archived a second time.
+    `broker_names`: one for each path, because no file in a store has the broker's name. With a
+    wrong name the queues would count as new, and all their messages would be archived a second
+    time. `options`: of `format("rocketmq-store")`. With mode=PERMISSIVE offsets may be missing,
+    too.
 
-    `options`: of `format("rocketmq-store")`, such as mode=PERMISSIVE, with which offsets may be missing, too.
-
-    :raises OptionError: an option cannot be used, or not every store has a name of its own.
+    :raises OptionError: an option is invalid, or the broker names do not match the paths.
     """
 
     paths: tuple[str, ...]
@@ -142,15 +154,15 @@ class StoredTopics:
     def __post_init__(self) -> None:
         if len(self.broker_names) != len(self.paths):
             raise OptionError(
-                f"{len(self.paths)} store directories and {len(self.broker_names)} brokers' names: name the broker of "
-                "each, as its brokerName says, in the same order"
+                f"{len(self.paths)} store directories and {len(self.broker_names)} broker names: "
+                "give the brokerName of each directory, in the same order"
             )
         if len(set(self.broker_names)) < len(self.broker_names):
             raise OptionError(
-                f"{', '.join(self.broker_names)}: of two stores of one broker each message would come twice: "
-                "archive one after the other"
+                f"{', '.join(self.broker_names)}: two stores of one broker would add each message "
+                "twice: archive one after the other"
             )
-        assert self._read is not None, "options are looked at before anything is done"
+        assert self._read is not None, "parses the options, so that an invalid one raises here"
 
     @property
     def is_exact(self) -> bool:
@@ -159,7 +171,7 @@ class StoredTopics:
     def backlog(
         self, spark: SparkSession, progress: Mapping[MessageQueue, int]
     ) -> list[QueueRange]:
-        """The logs are walked once to tell, without a look at bodies."""
+        """The ranges that are not archived yet. Scans the logs once, without decoding bodies."""
         known = {queue: at for queue, at in progress.items() if self._has(queue)}
         settled = {"startingOffsets": json.dumps(to_tree(known.items()))} if known else {}
         rows = self._rows(

@@ -1,6 +1,6 @@
-"""PURE: what an archive holds at one version: how far it is with each queue, and its files.
+"""PURE: the state of an archive at one version: the next offset of each queue, and its files.
 
-Keeps: a state is whole: whoever has the newest needs no other.
+Invariant: a state is complete. The newest state describes the archive without older ones.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FORMAT: Final = 1
 
 
 class ArchiveError(RoquetError):
-    """The archive cannot be used as it is; the message names the file and what to do."""
+    """An archive cannot be used as it is. The text names the file or table and says what to do."""
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A Parquet file of the archive: its rows, and its size in bytes."""
+    """A Parquet file of an archive: its rows, and its size in bytes."""
 
     rows: int
     size: int
@@ -32,10 +32,11 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class ArchiveState:
-    """The archive after so many changes.
+    """The state of an archive after `version` changes.
 
-    `progress`: the next queue offset to archive; `files`: by their paths within the archive, with `/`; `staged`: the
-    folder that this version's new files were written to; `removed`: the files that they stand in the place of.
+    `progress`: the next offset to archive of each queue. `files`: by their paths within the
+    archive, with `/`. `staged`: the folder that the new files of this version were written to.
+    `removed`: the files that they replace.
     """
 
     version: int = 0
@@ -56,7 +57,7 @@ class ArchiveState:
     def with_rows(
         self, progress: Mapping[MessageQueue, int], files: Mapping[str, StoredFile]
     ) -> ArchiveState:
-        """The next version, after new rows came."""
+        """The next version, with new rows."""
         return ArchiveState(
             self.version + 1, {**self.progress, **progress}, {**self.files, **files}
         )
@@ -64,13 +65,13 @@ class ArchiveState:
     def with_fewer_files(
         self, replaced: Iterable[str], files: Mapping[str, StoredFile]
     ) -> ArchiveState:
-        """The next version, in which `files` hold the rows of `replaced`."""
+        """The next version, in which `files` contain the rows of the files `replaced`."""
         gone = tuple(sorted(replaced))
         kept = {name: file for name, file in self.files.items() if name not in gone}
         return ArchiveState(self.version + 1, self.progress, {**kept, **files}, removed=gone)
 
     def to_json(self) -> str:
-        """Text that `from_json` reads; its order depends on nothing but the state."""
+        """JSON for `from_json`. Equal states have equal texts."""
         tree = {
             "format": FORMAT,
             "version": self.version,
@@ -83,22 +84,30 @@ class ArchiveState:
 
     @classmethod
     def from_json(cls, text: str, source: str) -> ArchiveState:
-        """:raises ArchiveError: the text is none of `to_json`, or one of a later roquet; it names `source`."""
+        """Parse the text of `to_json`.
+
+        :param source: the file's name, for the error.
+        :raises ArchiveError: the text is damaged, or a later version of roquet wrote it.
+        """
         try:
             tree = json.loads(text)
             if tree["format"] != FORMAT:
                 raise ArchiveError(
-                    f"{source} has format {tree['format']}, this roquet knows {FORMAT}: use a later roquet"
+                    f"{source} has format {tree['format']}, this roquet reads format {FORMAT}: "
+                    "use a later roquet"
                 )
             return _from_tree(tree)
         except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
             raise ArchiveError(
-                f"{source} is no state of an archive ({error!r}): put back a copy of it"
+                f"{source} is no valid state of an archive ({error!r}): restore it from a copy"
             ) from error
 
 
 def progress_of(tree: object) -> dict[MessageQueue, int]:
-    """:raises OptionError, ValueError: these are no offsets by queue."""
+    """The next offsets to archive in parsed JSON.
+
+    :raises OptionError, ValueError: `tree` has no offsets by queue.
+    """
     return {queue: int(str(at)) for queue, at in by_queue("progress", tree, "offsets by queue")}
 
 

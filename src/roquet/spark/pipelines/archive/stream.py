@@ -1,10 +1,11 @@
-"""The same archive, kept up: a stream is one change of it after the other, each of a bounded number of messages.
+"""Archives topics continuously: a sequence of changes of an archive, each of bounded size.
 
-for added in archive_stream(spark, Archive(Topics("127.0.0.1:9876", ("orders",)), "/data/archive"), Pace(trigger_s=10)):
+job = Archive(Topics("127.0.0.1:9876", ("orders",)), "/data/archive")
+for added in archive_stream(spark, job, ArchiveTrigger(trigger_s=10)):
     print(added.rows)
 
-Keeps: the archive's own state says how far the stream is, so there is no checkpoint, and a stream may go on where a
-       batch ended, and the other way round (decision 0019).
+There is no checkpoint: the archive's own state has the next offset of each queue. So a stream can
+continue what a batch archived, and the other way round (decision 0019).
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from roquet.spark.pipelines.archive.job import Archive, add
 from roquet.spark.pipelines.archive.plan import batch_of, ends
 
 IDLE_S: Final = 1.0
-"""So long a stream waits at least after it found nothing."""
+"""Seconds that a stream waits at least after it found no new messages."""
 
 
 @dataclass(frozen=True)
 class ArchiveTrigger:
-    """A batch begins `trigger_s` after the one before began, or when that is done; it takes `rows_max` at most.
+    """The schedule and size of the batches of an archive stream.
 
-    `available_now`: batches follow each other to where the queues ended when the stream began; there it ends, too.
+    `trigger_s`: seconds from the start of one batch to the start of the next, if the first is done
+    by then. `rows_max`: maximum messages of a batch. `available_now`: stop at the ends that the
+    queues had when the stream started, with no pause between batches.
     """
 
     trigger_s: float = 0.0
@@ -40,11 +43,12 @@ class ArchiveTrigger:
 def archive_stream(
     spark: SparkSession, job: Archive, trigger: ArchiveTrigger, planned: Planned = nobody_asks
 ) -> Generator[Archived, None, None]:
-    """Add to the archive what comes, batch by batch; gives each that had messages, when it is part of the archive.
+    """Archive new messages batch by batch. Yields the result of each batch that had messages.
 
-    New queues, brokers and topics are found by themselves. Raises as `archive`.
+    New queues, brokers and topics are archived, too. Raises as `archive` does.
     """
-    keeper, until = job.keeper, None
+    keeper = job.keeper
+    until = None
     while True:
         began = time.monotonic()
         with keeper.changing(spark) as change:
@@ -58,9 +62,8 @@ def archive_stream(
             yield added
         if until is not None and all(until[queue] == end for queue, end in ends(batch).items()):
             return
-        if (
-            until is None or is_idle
-        ):  # to an end that is settled, only a queue that waits for its master holds up
+        # With available_now there is no pause, unless a queue waits for its master.
+        if until is None or is_idle:
             time.sleep(
                 max(IDLE_S if is_idle else 0.0, began + trigger.trigger_s - time.monotonic())
             )

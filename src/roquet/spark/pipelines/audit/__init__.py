@@ -1,4 +1,4 @@
-"""Compares masters with their slaves, live or by their store files."""
+"""Compares two copies of queues: masters, slaves, or store files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "audit",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name at all for one of these
+if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any attribute
     __getattr__ = attributes_of(
         __name__,
         {

@@ -1,6 +1,8 @@
-"""Two copies of the same queues, compared message by message: master and slave, live or on a disk.
+"""Compares two copies of queues message by message: masters, slaves, or store files.
 
-audit(spark, Audit(Live("127.0.0.1:9876", "master"), Live("127.0.0.1:9876", "slave"), ("orders",))).to_html()
+master = Live("127.0.0.1:9876", "master")
+slave = Live("127.0.0.1:9876", "slave")
+audit(spark, Audit(master, slave, ("orders",))).to_html()
 """
 
 from __future__ import annotations
@@ -29,18 +31,18 @@ from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
 
 KEY: Final = (*QUEUE, "queueOffset")
 COMPARED: Final = ("commitLogOffset", "msgId", "bodyCRC")
-"""Of the first one that each side has in its log: a message that is there twice cannot be at one place."""
+"""Compared columns. If a side has an offset twice, its first message in the log is compared."""
 _READ: Final = StructType([SPARK_SCHEMA[name] for name in (*KEY, *COMPARED, "sysFlag", "body")])
 _COMPRESSED: Final = 1
 _NO_PROGRESS_MS: Final = "5000"
-"""A slave is given so long to come to where its master was when the audit began."""
+"""How long a lagging slave has to reach the end that its master had when the audit began."""
 _ANY_BROKER: Final = "broker"
-"""Two stores are of one broker, whatever it is called."""
+"""The broker name of both stores if two stores are compared: they are copies of one broker."""
 
 
 @dataclass(frozen=True)
 class Live:
-    """Brokers that run: their masters, or only their slaves. `options`: of `format("rocketmq")`."""
+    """The masters or the slaves of running brokers. `options`: of `format("rocketmq")`."""
 
     name_server: str
     read_from: Literal["master", "slave"]
@@ -51,12 +53,12 @@ class Live:
         return self.read_from
 
     def reads(self) -> dict[str, str]:
-        """The options of a read that tells what is missing by leaving it out.
+        """The options of a read that skips missing messages instead of failing.
 
-        :raises OptionError: `options` say otherwise who is read.
+        :raises OptionError: `options` contains readFrom.
         """
         if any(name.lower() == "readfrom" for name in self.options):
-            raise OptionError("readFrom: the sides of an audit say who is read, leave it out")
+            raise OptionError("readFrom: the sides of an audit set this option, leave it out")
         settled = {
             "readFrom": "slave-only" if self.read_from == "slave" else "master",
             "failOnDataLoss": "false",
@@ -77,7 +79,7 @@ class Stored:
         return self.path
 
     def reads(self) -> dict[str, str]:
-        """As `Live.reads`; what has a wrong checksum is read, to be counted."""
+        """As `Live.reads`. Bodies with wrong checksums are read, too, so that they are counted."""
         return _with({"mode": "PERMISSIVE", "checkCrc": "false"}, self.options)
 
 
@@ -86,9 +88,10 @@ Side: TypeAlias = Live | Stored
 
 @dataclass(frozen=True)
 class Audit:
-    """What is compared with what, and of which topics: by name, or those that match a pattern.
+    """The settings of an audit: two sides, and topics by name or by a pattern.
 
-    `broker_name`: only queues of this broker; it has to be named where one side is a store and the other one runs.
+    `broker_name`: compare only queues of this broker. Required if one side is a store and the other
+    a running broker.
     """
 
     left: Side
@@ -98,21 +101,23 @@ class Audit:
     broker_name: str = ""
 
     def check(self) -> None:
-        """:raises OptionError: it does not say of which broker a store is."""
+        """Check the settings.
+
+        :raises OptionError: the broker name is required and missing.
+        """
         kinds = {type(side) for side in (self.left, self.right)}
         if len(kinds) > 1 and not self.broker_name:
-            raise OptionError(
-                "the broker's name is missing: of whose queues is the store that is compared?"
-            )
+            raise OptionError("the broker name is missing: name the broker whose store is compared")
 
 
 def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> AuditReport:
-    """Compare both sides' messages by topic, broker, queue and offset: ids, CRCs, places in the log, and bodies by CRC.
+    """Compare the messages of both sides by topic, broker, queue and offset.
 
-    Of what runs, that is compared which its masters had when the audit began, so that producers may go on. What one
-    side has lost, it is told to miss: nothing here ends the audit but brokers that do not answer, and no store.
+    Compares ids, stored CRCs and physical offsets, and checks bodies against their CRCs. Of running
+    brokers, the messages are compared that masters had when the audit began, so producers may go on
+    sending. Messages that a side has lost are reported as missing, and do not end the audit.
 
-    :raises RoquetError: a side cannot be read, or is not said well enough.
+    :raises RoquetError: a side cannot be read, or the settings are incomplete.
     """
     job.check()
     live = next((side for side in (job.left, job.right) if isinstance(side, Live)), None)
@@ -166,7 +171,7 @@ def _with(settled: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str
 
 
 def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:
-    """What two tables of messages do not have in common, per queue; each row of both is moved once."""
+    """The differences of two tables of messages, per queue. One shuffle moves each row once."""
     both = _marked(left, is_left=True).unionAll(_marked(right, is_left=False))
     per_offset = both.groupBy(*KEY).agg(
         f.sum("left").alias("left"),
@@ -202,7 +207,7 @@ def _first(side: str) -> Column:
 
 
 def _kinds() -> dict[str, Column]:
-    """What may be wrong with an offset, the graver first."""
+    """The conditions for each kind of difference, the most serious first."""
     left, right = f.col("left"), f.col("right")
     return {
         "missing_left": left == 0,
@@ -216,7 +221,11 @@ def _kinds() -> dict[str, Column]:
 
 
 def _marked(side: DataFrame, *, is_left: bool) -> DataFrame:
-    """CRCs are taken of bodies as they are stored: what was compressed comes unpacked, and cannot be looked at."""
+    """Columns for the comparison of one side.
+
+    Compressed bodies are not checked: the CRC is that of the compressed body, which the source has
+    already decompressed.
+    """
     is_compressed = (f.col("sysFlag").bitwiseAND(_COMPRESSED)) != 0
     crc = f.crc32("body").bitwiseAND(0x7FFFFFFF)
     return side.select(
@@ -235,4 +244,5 @@ def _queue_audit(row: dict[str, object]) -> QueueAudit:
         "queue_id": row["queueId"],
         "first_is": None if words is None else str(words).replace("_", " "),
     }
-    return QueueAudit(**{name: fields[name] for name in QueueAudit.__dataclass_fields__})  # type: ignore[arg-type]
+    known = {name: fields[name] for name in QueueAudit.__dataclass_fields__}
+    return QueueAudit(**known)  # type: ignore[arg-type]

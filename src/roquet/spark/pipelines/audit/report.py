@@ -1,4 +1,4 @@
-"""PURE: what an audit found, in words, JSON and HTML."""
+"""PURE: the report of an audit, as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ BARS_MAX: Final = 40
 
 @dataclass(frozen=True)
 class QueueAudit:
-    """One queue on both sides. Counts are of queue offsets; `*_end` is the last offset there is, plus one.
+    """The comparison of one queue. All counts are of queue offsets.
 
-    `missing_*`: only the other side has them; `doubled_*`: there more than once; `different`: both have them, the first
-    one in each log not with the same id, CRC or place; `corrupt_*`: the body is not the one that the stored CRC was
-    taken of.
-    `first_difference`: the lowest offset that any of these counts, `first_is` says which; None: there is none.
+    `*_end`: the last offset plus one; None without messages. `missing_*`: offsets that only the
+    other side has. `doubled_*`: offsets that exist more than once. `different`: offsets that both
+    sides have, with different ids, CRCs or physical offsets. `corrupt_*`: offsets whose body does
+    not have the stored CRC. `first_difference`: the lowest offset of any difference, `first_is` its
+    kind; None without differences.
     """
 
     topic: str
@@ -45,11 +46,9 @@ class QueueAudit:
 
     @property
     def found(self) -> int:
-        """Offsets with something wrong; one may count twice."""
-        missing, doubled = (
-            self.missing_left + self.missing_right,
-            self.doubled_left + self.doubled_right,
-        )
+        """The number of differences. An offset with several kinds of difference counts for each."""
+        missing = self.missing_left + self.missing_right
+        doubled = self.doubled_left + self.doubled_right
         return missing + doubled + self.different + self.corrupt_left + self.corrupt_right
 
     def __str__(self) -> str:
@@ -58,7 +57,7 @@ class QueueAudit:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """All queues that either side has, and what the sides are called."""
+    """The comparison of all queues that either side has. `left` and `right` name the sides."""
 
     left: str
     right: str
@@ -80,14 +79,14 @@ class AuditReport:
         return f"{verdict}: {left:,} messages in {self.left}, {right:,} in {self.right}"
 
     def to_json(self) -> dict[str, Any]:
-        """For programs: names as in the columns of Spark's source."""
+        """The report for programs, with names in camel case as in Spark's source."""
         queues = [
             {_camel(name): value for name, value in asdict(queue).items()} for queue in self.queues
         ]
         return {"left": self.left, "right": self.right, "same": self.is_same, "queues": queues}
 
     def rows(self) -> list[tuple[object, ...]]:
-        """A row per queue, for tables with the titles of `titles`."""
+        """A row per queue, for a table with `titles`."""
         return [
             (
                 str(each),
@@ -123,7 +122,7 @@ class AuditReport:
         )
 
     def to_html(self) -> str:
-        """A page with a table and a picture."""
+        """An HTML page with a table and charts."""
         marked = [not queue.is_same for queue in self.queues]
         parts = [paragraph(self.summary), table(self.titles(), self.rows(), marked)]
         for title, values in self._pictures().items():

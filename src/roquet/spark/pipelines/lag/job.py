@@ -1,4 +1,4 @@
-"""How much consumer groups have before them, over time: samples to Parquet.
+"""Samples the backlog of consumer groups over time, to Parquet.
 
 lag(spark, Lag("127.0.0.1:9876", "/data/lag", groups=("billing",), every_s=10, for_s=3600))
 """
@@ -28,14 +28,18 @@ SCHEMA: Final = (
     "brokerOffset long, consumerOffset long, lag long, lastTimestamp timestamp"
 )
 WRITE_EVERY_S: Final = 60.0
-"""Samples are kept back for so long: a file each would be many."""
+"""Seconds between writes of samples. One file for each sample would be too many files."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Lag:
-    """Which groups (none: all that the brokers know), how often in seconds, for how long, and where the samples go."""
+    """The settings of a lag job.
+
+    `folder`: where samples are written. `groups`: empty for all groups that brokers know.
+    `every_s`: seconds between samples. `for_s`: seconds until the job ends.
+    """
 
     name_server: str
     folder: str
@@ -47,7 +51,7 @@ class Lag:
 
 @dataclass
 class Sampled:
-    """What came of it: how often brokers were asked, and how often that failed."""
+    """The counts of a job: samples, rows, and samples in which a broker failed."""
 
     samples: int = 0
     rows: int = 0
@@ -58,18 +62,18 @@ Told = Callable[[Backlog], None]
 
 
 def lag(spark: SparkSession, job: Lag, told: Told = lambda found: None) -> Sampled:
-    """Ask every `every_s` seconds, and append what the brokers say to Parquet in `folder`, partitioned by day (UTC).
+    """Sample the backlog every `every_s` seconds, and append it to Parquet files by day (UTC).
 
-    A broker that does not answer is logged and left out of that sample. An interrupt ends the job as its time does:
-    what was sampled is written. Killed with -9, it has written all but the last minute.
+    A broker that does not answer is logged, and is missing in that sample. After an interrupt the
+    remaining samples are written. A job killed with -9 loses the samples of the last minute.
 
-    :param told: gets each sample.
+    :param told: called with each sample.
     """
     watching = _Watching(spark, job, told)
     try:
         watching.run()
     except KeyboardInterrupt:
-        log.info("interrupted: writing what was sampled")
+        log.info("interrupted, writing the remaining samples")
     watching.write()
     return watching.sampled
 
@@ -101,7 +105,7 @@ class _Watching:
         except (RoquetError, OSError) as error:
             found = Backlog((), (str(error),))
         for trouble in found.troubles:
-            log.warning("not in this sample: %s", trouble)
+            log.warning("broker missing in this sample: error=%s", trouble)
         self._rows += rows_of(found, now_ms)
         self.sampled.samples += 1
         self.sampled.rows += len(found.queues)
@@ -113,7 +117,7 @@ class _Watching:
             return await backlog(cluster, self.job.groups)
 
     def write(self) -> None:
-        """What is interrupted meanwhile is written again."""
+        """Write the samples. If the write is interrupted, the next call writes them again."""
         self._written = time.monotonic()
         if self._rows:
             frame = self.spark.createDataFrame(self._rows, SCHEMA).withColumn("day", f.expr(_DAY))

@@ -1,4 +1,4 @@
-"""What samples of `lag` show: a table and a chart, as a page of HTML."""
+"""The report of a lag job: an HTML page with a chart and a table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from roquet.spark.pipelines._shared.page import page, paragraph, table
 from roquet.spark.pipelines.svg import lines
 
 POINTS_MAX: Final = 600
-"""A line of a chart shows no more."""
+"""Points of a line in the chart; more would not be visible at its width."""
 TITLES: Final = ("group", "topic", "first", "most", "last")
 
 
 @dataclass(frozen=True)
 class Series:
-    """A group's backlog in a topic: (seconds since the epoch, messages), in order."""
+    """The backlog of a group in a topic: points (seconds since 1970, messages), sorted by time."""
 
     group: str
     topic: str
@@ -43,7 +43,7 @@ class Series:
         return self.points[-1][1]
 
     def row(self) -> tuple[object, ...]:
-        """A row of a table with `TITLES`."""
+        """A row for a table with `TITLES`."""
         return (self.group, self.topic, self.first, self.most, self.last)
 
     def to_json(self) -> dict[str, Any]:
@@ -51,9 +51,9 @@ class Series:
 
 
 def series_of(samples: DataFrame) -> list[Series]:
-    """The backlog of each group and topic over time, all queues together.
+    """The backlog of each group and topic over time, summed over all queues.
 
-    :param samples: as `lag` wrote them; of many moments, `POINTS_MAX` are shown, each by the most there was around it.
+    :param samples: as `lag` wrote them. Many samples are thinned out, see `thinned`.
     """
     at = f.unix_millis("sampledAt") / 1000
     sums = samples.groupBy("consumerGroup", "topic", at.alias("at")).agg(f.sum("lag").alias("lag"))
@@ -66,7 +66,7 @@ def series_of(samples: DataFrame) -> list[Series]:
 
 
 def thinned(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """At most `POINTS_MAX` and the last one: peaks stay."""
+    """At most `POINTS_MAX` points, each the highest of its interval, and the last point."""
     width = -(-len(points) // POINTS_MAX)
     if width <= 1:
         return list(points)
@@ -75,9 +75,9 @@ def thinned(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
 
 
 def lag_page(series: Sequence[Series]) -> str:
-    """The chart and its numbers."""
+    """An HTML page with the chart and a table of its numbers."""
     if not series:
-        return page("Backlog of consumer groups", [paragraph("No group had any progress to show.")])
+        return page("Backlog of consumer groups", [paragraph("No group has consumer offsets.")])
     times = [at for each in series for at, _ in each.points]
     labels = (_time(min(times)), _time(max(times)))
     chart = lines({each.name: each.points for each in series}, x_labels=labels, unit="messages")

@@ -1,4 +1,4 @@
-"""Jobs that send messages: restore, replay, redrive."""
+"""Jobs that send messages again: restore, replay, redrive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "restore",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name at all for one of these
+if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any attribute
     __getattr__ = attributes_of(
         __name__,
         {

@@ -1,6 +1,6 @@
-"""Messages of a topic sent once more: dead letters to where they came from, or any topic to another one.
+"""Sends messages of a topic again: dead letters to their original topic, others to a given one.
 
-redrive(spark, Redrive("127.0.0.1:9876", "%DLQ%billing", Choice(key="order-17")))
+redrive(spark, Redrive("127.0.0.1:9876", "%DLQ%billing", MessageFilter(key="order-17")))
 """
 
 from __future__ import annotations
@@ -39,19 +39,21 @@ SHOWN: Final = (
 
 
 def dead_letters_of(group: str) -> str:
-    """The topic of what a group gave up."""
+    """The dead letter topic of a group."""
     return DEAD_LETTER_PREFIX + group
 
 
 class NoOrigin(RoquetError):  # noqa: N818
-    """Messages do not say which topic they came from; the message says how many: name a topic for them."""
+    """Messages have no original topic. The text has their count; the user must name a topic."""
 
 
 @dataclass(frozen=True)
 class Redrive:
-    """Which messages of `topic` go to which topic: `to`, or the one that they came from before they were dead letters.
+    """The settings of a redrive.
 
-    `options` are of the source, `write_options` of the sink; `rate`: messages a second.
+    `to`: the target topic; None for the topic that each message had before it was a dead letter or
+    retry. `rate`: maximum messages per second. `options`: of the source. `write_options`: of the
+    sink.
     """
 
     name_server: str
@@ -63,18 +65,23 @@ class Redrive:
     write_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def check(self) -> None:
-        """:raises OptionError: no topic is named, and messages of this one do not say theirs; or it would be itself."""
+        """Check the settings.
+
+        :raises OptionError: `to` is missing though `topic` has no dead letters or retries, or is
+            `topic`.
+        """
         if self.to is None and not self.topic.startswith((DEAD_LETTER_PREFIX, RETRY_PREFIX)):
             raise OptionError(
-                f"to: only dead letters and retries know where they came from, {self.topic} has neither"
+                "to is missing: only dead letters and retries have an original topic, "
+                f"{self.topic} has neither"
             )
         if self.to == self.topic:
-            raise OptionError(f"to: the messages are in {self.topic} already")
+            raise OptionError(f"to: the messages are in {self.topic} already, give another topic")
 
 
 @dataclass(frozen=True)
 class Redriven:
-    """Messages per topic they go to, or went to, and the first of them in the order of their storing."""
+    """The number of messages per target topic, and the oldest of them as a sample."""
 
     rows: Mapping[str, int]
     sample: tuple[Mapping[str, Any], ...]
@@ -85,19 +92,20 @@ class Redriven:
 
 
 def plan(spark: SparkSession, job: Redrive, shown: int = 10) -> Redriven:
-    """What would be sent, now: nothing is.
+    """The messages that `redrive` would send now. Sends nothing.
 
-    :raises OptionError: an option cannot be used.
-    :raises NoOrigin: messages do not say where they came from.
+    :param shown: the number of messages in the sample.
+    :raises OptionError: an option is invalid.
+    :raises NoOrigin: messages have no original topic.
     """
     found, _ = _found(job, _chosen(spark, job), shown)
     return found
 
 
 def redrive(spark: SparkSession, job: Redrive, planned: Planned = nobody_asks) -> Redriven:
-    """Send them. The topic keeps them: done once more, this sends them once more.
+    """Send the messages. They also stay in their topic, so a second run sends them again.
 
-    Which messages are looked at is settled in the beginning: what comes meanwhile, even by this, is not sent.
+    Messages that arrive after the start, such as those that this job sends, are not sent.
 
     :raises OptionError, NoOrigin: as `plan`.
     """
@@ -111,12 +119,12 @@ def redrive(spark: SparkSession, job: Redrive, planned: Planned = nobody_asks) -
 
 
 def _found(job: Redrive, messages: DataFrame, shown: int) -> tuple[Redriven, int]:
-    """What is to be sent, and the bytes of the bodies in it."""
+    """The messages to send, and the bytes of their bodies."""
     kinds = messages.groupBy("to").agg(f.count("*").alias("count"), body_bytes()).collect()
     rows = {row.to: row["count"] for row in kinds}
     if None in rows:
         raise NoOrigin(
-            f"{rows[None]} messages of {job.topic} do not say where they came from: name a topic for them"
+            f"{rows[None]} messages of {job.topic} have no original topic: name a topic for them"
         )
     sample = (
         messages.select("to", *SHOWN).orderBy("storeTimestamp").limit(shown).collect()

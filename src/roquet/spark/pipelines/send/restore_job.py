@@ -1,6 +1,7 @@
-"""From an archive back into a cluster.
+"""Sends messages of an archive to a cluster.
 
-restore(spark, Restore("/data/archive", "127.0.0.1:9876", topics=("orders",), since_ms=1763700000000))
+since = MessageFilter(since_ms=1763700000000)
+restore(spark, Restore("/data/archive", "127.0.0.1:9876", topics=("orders",), choice=since))
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ _HAS_BODY: Final = "octet_length(body) > 0"
 
 @dataclass(frozen=True)
 class Restore:
-    """Which messages of an archive go where.
+    """The settings of a restore.
 
-    `topics`: none are all; `to`: a topic for all of them, else each goes to its own. `rate`: messages a second.
-    `options`: of the sink, such as delivery=effectively-once. `file_format`: as of `Archive`.
+    `topics`: empty for all topics. `to`: the target topic; None for the topic of each message.
+    `keep_queues`: send each message to the queue id that it had. `rate`: maximum messages per
+    second. `options`: of the sink, such as delivery=effectively-once. `file_format`: as in
+    `Archive`.
     """
 
     folder: str
@@ -42,10 +45,11 @@ class Restore:
 
 @dataclass(frozen=True)
 class Restored:
-    """How many messages were sent, and what of the archive no client can send.
+    """The number of messages sent, and what could not be sent.
 
-    `without_body`: so many messages, which are left out; `properties`: names that belong to the protocol, or have blank
-    values, each with the number of messages sent without it.
+    `without_body`: messages with an empty body, which were skipped. `properties`: names of
+    properties that are reserved by the protocol or have blank values, with the number of messages
+    sent without them.
     """
 
     rows: int
@@ -54,7 +58,7 @@ class Restored:
 
 
 def restore(spark: SparkSession, job: Restore, planned: Planned = nobody_asks) -> Restored:
-    """Send them. Topics are made by brokers that make topics on demand, else before.
+    """Send the messages. Topics must exist, unless brokers create topics on demand.
 
     :raises roquet.spark.pipelines.archive.state.ArchiveError: the archive cannot be used.
     """
@@ -72,7 +76,7 @@ def restore(spark: SparkSession, job: Restore, planned: Planned = nobody_asks) -
 
 
 def _looked_at(chosen: DataFrame) -> tuple[Restored, int]:
-    """What is to be sent, and the bytes of the bodies in it."""
+    """The messages to send, and the bytes of their bodies."""
     by_kind = chosen.groupBy(f.expr(_HAS_BODY).alias("sent"), left_out().alias("names"))
     kinds = by_kind.agg(f.count("*").alias("count"), body_bytes()).collect()
     properties: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Messages that were read, on their way into a topic again: as columns of the sink, and not faster than is wanted."""
+"""Sends messages that were read: converts them to columns of the sink, and limits the rate."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from roquet.spark._write.rows import ROW_ID
 
 _NOT_OURS: Final = (*sorted(RESERVED_PROPERTIES), ROW_ID)
 _TAKEN_CARE_OF: Final = (KEYS, TAGS, UNIQ_KEY, WAIT, CLUSTER, "MSG_REGION", "TRACE_ON")
-"""Properties of which columns are made, or that every message is given when it is sent."""
+"""Properties that the sink gets as columns, or that every sent message gets."""
 SLICES_PER_SECOND: Final = 10
 BODY_BYTES: Final = "bodyBytes"
 
 
 def sendable(messages: DataFrame, topic: Column, *, keep_queues: bool = False) -> DataFrame:
-    """What the sink takes: body, topic, tags, keys, flag, and those properties that are an application's own.
+    """The columns for the sink: body, topic, tags, keys, flag, and the application's properties.
 
-    Which message id, times and offsets a message had is the broker's to say, so it gets new ones.
+    Messages get new ids, times and offsets: brokers assign them.
 
-    :param keep_queues: every message goes to the queue of the number it came from, in its order there.
+    :param keep_queues: send each message to the queue id that it had, in its order there.
     """
     columns: list[Column | str] = [
         topic.alias("topic"),
@@ -56,28 +56,35 @@ def _own() -> Column:
 
 
 def left_out() -> Column:
-    """The names of a message's properties that `sendable` leaves out although nothing takes their place, sorted."""
+    """The sorted names of the properties that `sendable` drops without a replacement."""
     lost = f.array_except(f.map_keys("properties"), f.map_keys(_own()))
     return f.array_sort(f.filter(lost, lambda name: ~name.isin(*_TAKEN_CARE_OF)))
 
 
 def body_bytes() -> Column:
-    """Column `BODY_BYTES` of a grouping: the bytes of all its bodies; null where none has one."""
+    """The aggregate column `BODY_BYTES`: the sum of the body sizes; null if no row has a body."""
     return f.sum(f.octet_length("body")).alias(BODY_BYTES)
 
 
 def send(messages: DataFrame, options: Mapping[str, str], rate: float | None = None) -> None:
-    """Write them with the sink; `rate`: at most so many a second, by one task."""
+    """Write messages with the sink.
+
+    :param rate: maximum messages per second; one task sends all. None for no limit.
+    """
     if rate is not None:
         messages = messages.coalesce(1).mapInArrow(paced(rate), messages.schema)
     messages.write.format("rocketmq").options(**options).mode("append").save()
 
 
 def paced(rate: float) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Gives batches on in small pieces, so that rows come evenly."""
+    """A function that passes batches on in small slices, so that rows are sent at a steady rate.
+
+    :param rate: rows per second.
+    """
 
     def pacing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        began, given = time.monotonic(), 0
+        began = time.monotonic()
+        given = 0
         size = max(1, int(rate / SLICES_PER_SECOND))
         for batch in batches:
             for start in range(0, batch.num_rows, size):
