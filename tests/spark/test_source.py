@@ -52,7 +52,7 @@ def test_one_message_that_cannot_be_opened_ends_a_read_that_says_which_or_is_a_r
     line = line_of(failure.value)
     assert line is not None
     assert line.startswith(place)
-    assert line.endswith("and logs what it leaves out (while reading poison@broker-a:0[0, 5))")
+    assert line.endswith("and logs what it skips (while reading poison@broker-a:0[0, 5))")
 
     rest = load(spark, stand_in, subscribe="poison", mode="PERMISSIVE")
     assert sorted(row.queueOffset for row in rest.collect()) == [0, 1, 2, 4]

@@ -32,7 +32,7 @@ def test_a_projection_keeps_the_users_order_and_nullability() -> None:
     [
         (StructField("Body", BinaryType()), "no column 'Body': did you mean body"),
         (StructField("messageId", StringType()), "no column 'messageId': did you mean"),
-        (StructField("zzz", StringType()), "there are topic, brokerName"),
+        (StructField("zzz", StringType()), "the columns are topic, brokerName"),
         (StructField("body", StringType()), "column body is binary, not string"),
         (StructField("queueId", LongType()), "column queueId is int, not bigint"),
         (

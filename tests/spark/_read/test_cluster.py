@@ -318,9 +318,11 @@ def test_bodies_that_cannot_be_had_are_that_row_s_affair(caplog: pytest.LogCaptu
         lines = [each.message for each in caplog.records]
         assert len(lines) == TOLD_MAX + 1
         assert lines[0].startswith(
-            "left out: orders@broker-a:0, queue offset 1: the body, stored in"
+            "damaged data skipped: error=orders@broker-a:0, queue offset 1: the body, stored in"
         )
-        assert lines[-1].startswith("left out: 20 messages of orders@broker-a:0[0, 40) in all")
+        assert lines[-1].startswith(
+            "damaged data skipped, total: count=20 range=orders@broker-a:0[0, 40)"
+        )
 
         rows = found(pa.field(CORRUPT, pa.string()))
         assert [row for row in rows if row.pop(CORRUPT) is None] == sound

@@ -237,7 +237,8 @@ def test_a_queue_that_does_not_fit_is_told_of(
     (line,) = [
         record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
     ]
-    assert f"{store}: its queues do not fit its log" in line
+    assert line.startswith("consume queues differ from the log")
+    assert f"store={store} " in line
 
 
 # damage

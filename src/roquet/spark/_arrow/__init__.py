@@ -1,4 +1,4 @@
-"""Records as Arrow columns.
+"""Converts stored records to Arrow columns.
 
 May import of `spark`: _options.
 """

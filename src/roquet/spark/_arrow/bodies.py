@@ -1,5 +1,6 @@
-"""Bodies as they were sent: decompressed some at a time, for what is stored in little may be much (PURE but for Arrow's
-codecs).
+"""Decompresses bodies part by part, because small stored bodies may become large ones.
+
+PURE except for Arrow's codecs.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from roquet.protocol.records.message import (
 from roquet.protocol.records.record import SIZE_MIN, Record
 
 PART_BYTES: Final = 8 << 20
-"""Records of so many bytes, their bodies as they were sent, make one batch of rows, or one record that is larger. Spark
-gets several batches of a chunk then, and a task has no more than one of them in its memory."""
+"""Bytes of records, with decompressed bodies, in one batch of rows; or one record that is larger.
+
+A task has only one batch of a chunk in memory at a time.
+"""
 _CODECS: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some records, by their ascending numbers, and the bodies of those among them that were compressed."""
+    """The records of one batch: their ascending indices, and the bodies of the compressed ones."""
 
     rows: Ints
     plain: Sequence[bytes] = field(repr=False)
@@ -40,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """The body of the record with this number cannot be had."""
+    """The record at index `row` has a body that cannot be decompressed."""
 
     row: int
     reason: str
@@ -49,10 +52,11 @@ class Unreadable:
 def parts(
     sizes: Ints, is_compressed: Bools, body: Callable[[int], bytes]
 ) -> Iterator[Part | Unreadable]:
-    """Records in their order, as many at a time as make `PART_BYTES`.
+    """Split records into parts of at most `PART_BYTES` bytes, in their order.
 
-    :param sizes: of the records as they are stored, of those that are compressed without their bodies.
-    :param body: decompresses that of one record; raises `MessageError` where it cannot.
+    :param sizes: bytes of the stored records; of compressed ones without their bodies.
+    :param body: decompresses the body of the record at an index; raises `MessageError` if it
+        cannot.
     """
     rows: list[int] = []
     plain: list[bytes] = []
@@ -80,17 +84,18 @@ def parts(
 
 
 def decompressed(stored: bytes, kind: int, size_max: int) -> bytes:
-    """A body as it was before its sender compressed it; Arrow brings LZ4 and ZSTD along.
+    """Decompress a body. Arrow provides LZ4 and ZSTD.
 
     :param kind: the compression bits of the sysFlag (`COMPRESSION_TYPE_BITS`).
-    :raises MessageError: it is damaged, has more bytes than `size_max`, or there is no such kind in this Arrow.
+    :raises MessageError: the body is damaged, has more than `size_max` bytes, or its compression is
+        not supported by this Arrow.
     """
     if kind in (0, COMPRESSION_ZLIB):
         return inflated(stored, size_max)
     codec = _CODECS.get(kind)
     if codec is None or not pa.Codec.is_available(codec):
         raise MessageError(
-            f"the body is compressed with {name_of(kind)}, which this pyarrow cannot undo"
+            f"the body is compressed with {name_of(kind)}, which this pyarrow does not support"
         )
     try:
         with pa.input_stream(pa.py_buffer(stored), compression=codec) as stream:
@@ -103,7 +108,10 @@ def decompressed(stored: bytes, kind: int, size_max: int) -> bytes:
 
 
 def mean_size(records: Sequence[Record], size_max: int) -> int:
-    """Bytes of a record on average, its body as it was sent; at least 1. A body that cannot be had counts as stored."""
+    """The average bytes of a record with its decompressed body, at least 1.
+
+    A body that cannot be decompressed counts with its stored size.
+    """
     return max(1, sum(_size(record, size_max) for record in records) // max(1, len(records)))
 
 

@@ -1,4 +1,4 @@
-"""Stored records, as pull answers hold them, into Arrow columns: whole columns at a time, and only those asked for."""
+"""Converts stored records to Arrow, one whole column at a time, and only the columns requested."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ _HEAD: Final = np.dtype(
         ("bornTimestamp", ">i8"),
     ]
 )
-"""A record up to its first host, whose size varies."""
+"""A record up to its born host, the first field of variable size."""
 _BODY_AT: Final = 88
-"""Index of the body in a record whose hosts are of IPv4."""
+"""Byte position of the body in a record whose hosts are IPv4."""
 _HOST_SIZE: Final = 8
 PROPERTIES_BYTES: Final = 2 << 20
-"""Properties that are searched at once. Those of usual messages are fewer in a whole chunk; but a client may send
-nothing but separators, and each byte of these takes forty in memory."""
+"""Bytes of properties that are searched at once. A chunk of usual messages has fewer. But a client
+may send properties of separators only, and the search needs forty bytes of memory for each.
+"""
 _OF_PROPERTIES: Final = frozenset(("msgId", "keys", "tags", "properties"))
 _PLACE: Final = pa.schema(
     [ARROW_SCHEMA.field(name) for name in ("topic", "brokerName", "queueId", "queueOffset")]
@@ -63,7 +64,7 @@ _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True)
 class BadBody:
-    """A record, the one in `records`, whose body cannot be had: damaged, or more bytes than are allowed."""
+    """The one record in `records`, whose body is damaged or larger than allowed."""
 
     records: Records
     broker_name: str
@@ -71,17 +72,20 @@ class BadBody:
 
     @property
     def at(self) -> int:
-        """The record's index in the data."""
+        """The byte position of the record in the data."""
         return int(self.records.starts[0])
 
     @property
     def place(self) -> str:
-        """Topic, broker, queue, and queue offset."""
+        """Topic, broker, queue id and queue offset, as text."""
         row = self.row(_PLACE, {}).to_pylist()[0]
         return "{topic}@{brokerName}:{queueId}, queue offset {queueOffset}".format(**row)
 
     def row(self, schema: pa.Schema, others: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Its columns; null as the body; `others`: those that no record has."""
+        """The record's columns, with a null body.
+
+        :param others: values of the columns that records do not have, such as `_corrupt`.
+        """
         columns = _Columns(self.records, self.broker_name)
         known = {**others, "body": pa.nulls(1, pa.binary())}
         arrays = [
@@ -99,14 +103,17 @@ def decode(
     tags: frozenset[str] | None = None,
     uncompressed_max: int = UNCOMPRESSED_MAX,
 ) -> Iterator[pa.RecordBatch | BadBody]:
-    """The records as batches with the columns of `schema` (names and types as in `schema.ARROW_SCHEMA`), none empty.
+    """Convert records to batches with the columns of `schema`. No batch is empty.
 
-    One batch holds them all, unless they become larger as they are decompressed (`bodies.PART_BYTES`). In between come
-    the records whose bodies are asked for and cannot be had.
+    All records are in one batch, unless decompressed bodies make it too large
+    (`bodies.PART_BYTES`). A record whose body is requested but cannot be decompressed becomes a
+    `BadBody` between the batches.
 
-    :param tags: keep messages with one of these tags only; None keeps all.
-    :param uncompressed_max: bytes that a body may have.
-    :raises CorruptRecord: a record's parts do not add up; `at` is its index in the data.
+    :param schema: names and types as in `schema.ARROW_SCHEMA`.
+    :param tags: keep only messages with one of these tags; None keeps all.
+    :param uncompressed_max: maximum bytes of a decompressed body.
+    :raises CorruptRecord: the fields of a record do not add up to its size; `at` is its byte
+        position.
     """
     whole = _Columns(records, broker_name)
     looks_at_properties = tags is not None or not _OF_PROPERTIES.isdisjoint(schema.names)
@@ -121,9 +128,10 @@ def decode(
 
 
 class _Columns:
-    """Each column on demand, and what several of them share worked out once.
+    """The columns of some records, computed on demand. What several columns need is computed once.
 
-    :param plain: the bodies of those that are compressed, in order; needed for the column body alone.
+    :param plain: the decompressed bodies of the compressed records, in order; for the column body
+        only.
     """
 
     def __init__(self, records: Records, broker_name: str, plain: Sequence[bytes] = ()) -> None:
@@ -137,12 +145,12 @@ class _Columns:
         return len(self._starts)
 
     def of(self, rows: Ints, plain: Sequence[bytes] = ()) -> _Columns:
-        """Those of some of the records."""
+        """The columns of the records at the indices `rows`."""
         return _Columns(self._records.where(rows), self._broker_name, plain)
 
     @property
     def are_compressed(self) -> bool:
-        """Whether any of the bodies is."""
+        """Whether any of the bodies is compressed."""
         return len(self) > 0 and bool((self._head["sysFlag"] & COMPRESSED).any())
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
@@ -151,7 +159,7 @@ class _Columns:
         )
 
     def by_properties(self) -> Iterator[_Columns]:
-        """Some records after the other, with about `PROPERTIES_BYTES` of properties; all, where there are no more."""
+        """The records split into parts with about `PROPERTIES_BYTES` of properties each."""
         ends = np.cumsum(self._ends - self._shape.properties_at)
         if ends[-1] <= PROPERTIES_BYTES:
             yield self
@@ -195,7 +203,10 @@ class _Columns:
         return words([self._broker_name]).take(indices(np.zeros(len(self._starts), np.int64)))
 
     def message_id(self) -> pa.Array:
-        """The client's id, else the broker's, as Java's getMsgId; few messages come without a client's id."""
+        """The unique key, or the offset message id of messages without one, as Java's getMsgId.
+
+        Few messages lack a unique key, so offset message ids are built one by one.
+        """
         given = self._properties.values(UNIQ_KEY)
         if given.null_count == 0:
             return given
@@ -229,7 +240,7 @@ class _Columns:
     def reconsume_times(self) -> pa.Array:
         return numbers(gather(self._data, ">i4", self._store_host_end).astype(np.int32), pa.int32())
 
-    # What they are made of
+    # Parts of records that the columns need
 
     @cached_property
     def _head(self) -> npt.NDArray[np.void]:
@@ -247,7 +258,11 @@ class _Columns:
         return self._records.shape or self._checked_shape()
 
     def _checked_shape(self) -> RecordLayouts:
-        """:raises CorruptRecord: a part would reach beyond its record, or they leave a rest."""
+        """The byte positions of the variable fields of each record.
+
+        :raises CorruptRecord: a field ends after its record, or the fields do not add up to its
+            size.
+        """
         head, ends = self._head, self._ends
         flags = head["sysFlag"]
         body_at = (
@@ -317,7 +332,7 @@ _MAKERS: Final[Mapping[str, Callable[[_Columns], pa.Array]]] = {
     "storeHost": _Columns.store_host,
     "reconsumeTimes": _Columns.reconsume_times,
 }
-"""Columns that take more than a look at the head."""
+"""The columns that are not plain fields of `_HEAD`."""
 
 
 def _true_rows(mask: pa.Array) -> Ints:
@@ -326,7 +341,7 @@ def _true_rows(mask: pa.Array) -> Ints:
 
 
 def _replaced(values: pa.Array, rows: Ints, others: pa.Array) -> pa.Array:
-    """The values, with those of some rows exchanged for others."""
+    """The values, with those at the indices `rows` replaced by `others`."""
     source = np.arange(len(values))
     source[rows] = len(values) + np.arange(len(others))
     return pa.concat_arrays([values, others]).take(indices(source))
@@ -337,6 +352,6 @@ def _timestamps(milliseconds: npt.NDArray[np.generic]) -> pa.Array:
 
 
 def _hosts(stored: pa.Array) -> pa.Array:
-    """Few hosts send many messages: each is put into words once."""
+    """Hosts as text. Few hosts send many messages, so each distinct host is converted once."""
     hosts = stored.dictionary_encode()
     return words([host_text(host) for host in hosts.dictionary.to_pylist()]).take(hosts.indices)

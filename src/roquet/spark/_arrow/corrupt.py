@@ -1,4 +1,4 @@
-"""The column `_corrupt`, and what a read from brokers makes of bodies that cannot be had."""
+"""The column `_corrupt`, and the handling of damaged bodies in reads from brokers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from roquet.spark._options.mode import Mode
 from roquet.spark._options.values import OptionError
 
 CORRUPT: Final = "_corrupt"
-"""The column that says of a row why it is none; only in a schema that names it."""
+"""The column that says why data is damaged. Only schemas that name it have it."""
 TOLD_MAX: Final = 10
-"""Of what one task leaves out so many are logged, of more only how many they are."""
+"""How many damages one task logs; of further ones it logs only the count."""
 
 log = logging.getLogger(__name__)
 
 
 class CorruptBody(RoquetError):  # noqa: N818
-    """A message's body is damaged, or larger than is allowed; see options mode and maxUncompressedBytes."""
+    """A body is damaged or larger than allowed; see the options mode and maxUncompressedBytes."""
 
 
 def schema_with_damage(wanted: StructType) -> pa.Schema:
     """The Arrow schema of a user's schema, which may name the column `_corrupt`.
 
-    :raises OptionError: it names a column that there is not, or one of another type.
+    :raises OptionError: a column does not exist, has a wrong type or must be nullable.
     """
     if CORRUPT not in wanted.fieldNames():
         return arrow_schema(wanted)
@@ -42,19 +42,19 @@ def schema_with_damage(wanted: StructType) -> pa.Schema:
     for column in wanted:
         if not column.nullable:
             raise OptionError(
-                f"schema: beside {CORRUPT} column {column.name} may be null: leave out NOT NULL"
+                f"schema: with {CORRUPT} column {column.name} may be null: leave out NOT NULL"
             )
     others = arrow_schema(StructType([column for column in wanted if column.name != CORRUPT]))
     return others.insert(place, pa.field(CORRUPT, pa.string()))
 
 
 def of_messages(schema: pa.Schema) -> pa.Schema:
-    """The columns that a message has."""
+    """The columns of `schema` without `_corrupt`."""
     return pa.schema([column for column in schema if column.name != CORRUPT])
 
 
 def with_corrupt(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Sound messages in the columns of `schema`, which may have `_corrupt`."""
+    """A batch of valid messages in the columns of `schema`; `_corrupt`, if it is there, is null."""
     if CORRUPT not in schema.names:
         return batch
     arrays = list(batch.columns)
@@ -63,7 +63,7 @@ def with_corrupt(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class LeftOut:
-    """Logs what one task leaves out: the first ones, and in the end how many they were."""
+    """Logs the damaged data that one task skips: the first `TOLD_MAX`, and the total at the end."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -71,16 +71,19 @@ class LeftOut:
     def tell(self, text: str) -> None:
         self._count += 1
         if self._count <= TOLD_MAX:
-            log.warning("left out: %s", text)
+            log.warning("damaged data skipped: error=%s", text)
 
-    def close(self, what: object) -> None:
-        """:param what: of what these were left out."""
+    def close(self, where: object) -> None:
+        """Log the total, if there was more than was logged.
+
+        :param where: the range that the task read.
+        """
         if self._count > TOLD_MAX:
-            log.warning("left out: %d %s in all", self._count, what)
+            log.warning("damaged data skipped, total: count=%d range=%s", self._count, where)
 
 
 class BodyReport:
-    """Tells of the bad bodies of one range: by an error, or in the log and, where the schema has it, in a row."""
+    """Reports the damaged bodies of one range: as an error; or in the log and in `_corrupt`."""
 
     def __init__(self, mode: Mode, schema: pa.Schema) -> None:
         self._mode = mode
@@ -88,17 +91,15 @@ class BodyReport:
         self._left_out = LeftOut()
 
     def rows(self, found: pa.RecordBatch | BadBody) -> pa.RecordBatch | None:
-        """What Spark gets of it.
+        """The rows for Spark; None for a damaged body if the schema does not have `_corrupt`.
 
-        :raises CorruptBody: it is a bad body, and mode is FAILFAST.
+        :raises CorruptBody: `found` is a damaged body, and mode is FAILFAST.
         """
         if not isinstance(found, BadBody):
             return with_corrupt(found, self._schema)
         text = f"{found.place}: {found.reason}"
         if self._mode is Mode.FAILFAST:
-            raise CorruptBody(
-                f"{text}; mode=PERMISSIVE reads the rest, and logs what it leaves out"
-            )
+            raise CorruptBody(f"{text}; mode=PERMISSIVE reads the rest, and logs what it skips")
         self._left_out.tell(text)
         return (
             found.row(self._schema, {CORRUPT: words([text])})
@@ -106,6 +107,6 @@ class BodyReport:
             else None
         )
 
-    def close(self, what: object) -> None:
-        """:param what: the range."""
-        self._left_out.close(f"messages of {what}")
+    def close(self, where: object) -> None:
+        """Log the total of damaged bodies in the range `where`."""
+        self._left_out.close(where)

@@ -1,7 +1,8 @@
-"""The properties of many messages, searched and split all at once.
+"""Splits and searches the properties of many messages at once.
 
-Keeps: the rules of `split_properties` in roquet.protocol.records.message (docs/protocol/messages.md#properties): pairs
-without a name, a value or a separator vanish, and the last of two pairs with one name wins.
+Invariant: the result is that of `split_properties` in roquet.protocol.records.message
+(docs/protocol/messages.md#properties). Pairs without a name, a value or a separator are dropped,
+and the last of several pairs with one name wins.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ from roquet.spark._arrow.slices import Bytes, Ints, indices, numbers, slices, te
 _AFTER_NAME: Final = ord(NAME_SEPARATOR)
 _AFTER_PAIR: Final = ord(PROPERTY_SEPARATOR)
 _CELLS_PER_PAIR: Final = 8
-"""Up to here a table of every row and name is cheaper to count in than pairs are to sort."""
+"""Up to this size, counting in a table of all rows and names is cheaper than sorting the pairs."""
 
 
 class PropertyColumns:
-    """The properties of a column of messages.
+    """The properties of a column of messages, as pairs of a name and a value.
 
-    Keeps: pairs are in the order of their rows; pair i is name [name_at, name_end) and value [name_end + 1, end).
+    Invariant: pairs are in the order of their rows. Pair i has its name at [_name_at, _name_end)
+    and its value at [_name_end + 1, _end).
     """
 
     def __init__(self, texts: pa.Array) -> None:
-        """:param texts: a binary array, as made by `slices`: each message's properties as stored."""
+        """Split the properties into pairs.
+
+        :param texts: the stored properties of each message, a binary array from `slices`.
+        """
         self._rows = len(texts)
         _, offsets, data = texts.buffers()
         edges = np.frombuffer(offsets, np.int32, self._rows + 1).astype(np.int64)
@@ -41,7 +46,7 @@ class PropertyColumns:
         self._name_at, self._name_end, self._end = starts[pairs], name_ends[pairs], ends[pairs]
 
     def values(self, name: str) -> pa.Array:
-        """The value of one property in every message, null where it has none."""
+        """The value of one property in every message; null for messages without it."""
         pairs = self._named(name.encode())
         pair_of_row: Ints = np.full(self._rows, -1)
         pair_of_row[self._row[pairs]] = pairs
@@ -68,7 +73,7 @@ class PropertyColumns:
         )
 
     def _segments(self, edges: Ints) -> tuple[Ints, Ints, Ints]:
-        """Row, start and end of whatever stands between separators; empty ones too."""
+        """Row, start and end of each text between two pair separators, including empty texts."""
         pair_ends = np.flatnonzero(self._data == _AFTER_PAIR)
         starts = np.sort(np.concatenate((edges[:-1], pair_ends + 1)), kind="stable")
         ends = np.sort(np.concatenate((pair_ends, edges[1:])), kind="stable")
@@ -89,7 +94,10 @@ class PropertyColumns:
         return pairs
 
     def _last_of_each_name(self, codes: Ints, kinds: int) -> Ints:
-        """All pairs, less those whose name comes again in the same message; `codes` below `kinds` stand for names."""
+        """The pairs without those whose name follows again in the same message.
+
+        :param codes: a number below `kinds` for the name of each pair.
+        """
         row_and_name = self._row * kinds + codes
         if (
             self._rows * kinds <= _CELLS_PER_PAIR * len(row_and_name)

@@ -1,4 +1,4 @@
-"""Stored records as pull answers hold them: many in one buffer, and where each of them starts."""
+"""Stored records as in pull answers: many records in one buffer, and the start of each."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from roquet.protocol.records.columns import Bools, Ints, gather
 from roquet.protocol.records.record import MAGIC, MAGIC_V2, SIZE_MIN
 
 LARGE: Final = 32 << 10
-"""Bytes from which columns pay."""
+"""Bytes from which decoding in columns is faster than record by record."""
 _IN_STEP_MAX: Final = 64
-"""Records in each answer up to which going through all answers in step pays."""
+"""Records per answer up to which `_starts_in_step` is the fastest way."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """Whole records in one buffer, and where those that count start, in ascending order.
+    """Complete records in one buffer. `starts` has the ascending starts of those that count.
 
-    `shape` is theirs where somebody has found out that they are sound.
+    `shape`: their layouts, if they have been validated already; otherwise None.
     """
 
     data: bytes = field(repr=False)  # asyncio and logs show task results, these are megabytes
@@ -32,23 +32,24 @@ class Records:
 
     @classmethod
     def of_block(cls, block: RecordBlock, rows: Ints) -> Records:
-        """Some records of a block, by their ascending numbers; all of the block are sound."""
+        """The records of a block at ascending indices. A block has only valid records."""
         return cls(block.data, block.starts[rows], block.shape.of(rows))
 
     @classmethod
     def walk(cls, data: bytes) -> Records:
-        """The records of a pull answer.
+        """Find the records of a pull answer.
 
-        :raises CorruptRecord: its bytes are not all records; `at` is the index in `data`.
+        :raises CorruptRecord: not all bytes are records; `at` is the byte position in `data`.
         """
         starts = _starts_by_magic(data) if len(data) >= LARGE else None
         return cls(data, _starts_in_turn(data) if starts is None else starts)
 
     @classmethod
     def of_answers(cls, bodies: Sequence[bytes], count: int) -> Records:
-        """The records of several pull answers, which should be `count`.
+        """Find the records of several pull answers.
 
-        :raises CorruptRecord: these bytes are not all records.
+        :param count: the expected count, to choose the fastest way.
+        :raises CorruptRecord: not all bytes are records.
         """
         data = b"".join(bodies)
         starts = _starts_in_step(data, bodies) if count <= _IN_STEP_MAX * len(bodies) else None
@@ -72,19 +73,19 @@ class Records:
         return gather(self.data, ">i8", self.starts + 20).astype(np.int64)
 
     def between(self, start: int, end: int) -> Records:
-        """Those with a queue offset from `start` up to, not including, `end`."""
+        """The records with queue offsets in [start, end)."""
         offsets = self.queue_offsets
         return self.where((offsets >= start) & (offsets < end))
 
     def where(self, kept: Bools | Ints) -> Records:
-        """Those that a mask or their numbers tell."""
+        """The records that a mask or indices select."""
         return Records(self.data, self.starts[kept])
 
 
 def _starts_by_magic(data: bytes) -> Ints | None:
-    """Where records start, from the places that hold a record's magic, if these follow each other from end to end.
+    """The starts of records, from all positions of a magic number.
 
-    They do not where a body holds such bytes; then None.
+    :returns: None if these records are not adjacent, as when a body contains a magic number.
     """
     everything = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(everything[4:-3] == MAGIC >> 24)
@@ -100,7 +101,10 @@ def _starts_by_magic(data: bytes) -> Ints | None:
 
 
 def _starts_in_step(data: bytes, bodies: Sequence[bytes]) -> Ints | None:
-    """Where records start: the first one of each body, then the second of each, and so on; None if some are none."""
+    """The starts of records: of the first record in each body, then of the second, and so on.
+
+    :returns: None if bytes are no record.
+    """
     sizes = np.array([len(body) for body in bodies], np.int64)
     ends = np.cumsum(sizes)
     at, found = ends - sizes, [sizes[:0]]
@@ -124,6 +128,6 @@ def _starts_in_turn(data: bytes) -> Ints:
     starts, end = record_starts(data)
     if end < len(data):
         raise CorruptRecord(
-            end, f"the {len(data) - end} bytes left begin with no whole record of a known magic"
+            end, f"the last {len(data) - end} bytes begin with no complete record of a known magic"
         )
     return np.array(starts, np.int64)

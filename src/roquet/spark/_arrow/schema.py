@@ -1,6 +1,7 @@
-"""The columns of a message, to Arrow and to Spark.
+"""The columns of a message, as an Arrow schema and as a Spark schema.
 
-Keeps: both schemas say the same, type by type: Spark refuses a batch whose Arrow schema is another.
+Invariant: both schemas have the same columns and types. Spark rejects a batch with another Arrow
+schema.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _COLUMNS: Final[dict[str, str]] = {
 }
 
 _NULLABLE: Final = frozenset({"keys", "tags"})
-"""What a message may have none of; every other column has a value in every row."""
+"""The columns that may be null; every other column has a value in every row."""
 
 ARROW_SCHEMA: Final = pa.schema([(name, _TYPES[kind][0]) for name, kind in _COLUMNS.items()])
 SPARK_SCHEMA: Final = StructType(
@@ -64,30 +65,27 @@ SPARK_SCHEMA: Final = StructType(
 
 
 def spark_schema(*, include_properties: bool) -> StructType:
-    """The columns of a read that names none."""
+    """The schema of a read for which the user gives no schema."""
     return StructType(
         [field for field in SPARK_SCHEMA if include_properties or field.name != "properties"]
     )
 
 
 def arrow_schema(wanted: StructType) -> pa.Schema:
-    """The Arrow schema of the columns that a user's schema names, in its order.
+    """The Arrow schema for a user's schema, in its order.
 
-    :raises OptionError: it names a column that there is not, or one of another type.
+    :raises OptionError: a column does not exist, or has a wrong type.
     """
     return pa.schema([_arrow_field(field) for field in wanted])
 
 
 def unknown_column(name: str, columns: Iterable[str]) -> str:
-    """What to say of a column that there is not."""
+    """The error text for a column that does not exist."""
     by_lower_case = {column.lower(): column for column in columns}
     close = get_close_matches(name.lower(), by_lower_case, n=1)
-    meant = (
-        f"did you mean {by_lower_case[close[0]]}?"
-        if close
-        else f"there are {', '.join(by_lower_case.values())}"
-    )
-    return f"no column {name!r}: {meant}"
+    if close:
+        return f"no column {name!r}: did you mean {by_lower_case[close[0]]}?"
+    return f"no column {name!r}: the columns are {', '.join(by_lower_case.values())}"
 
 
 def _arrow_field(wanted: StructField) -> pa.Field:
@@ -97,11 +95,11 @@ def _arrow_field(wanted: StructField) -> pa.Field:
     arrow_type, spark_type = _TYPES[_COLUMNS[name]]
     if wanted.dataType != spark_type:
         raise OptionError(
-            f"schema: column {name} is {spark_type.simpleString()}, not {wanted.dataType.simpleString()}: "
-            "read it as it is and cast it"
+            f"schema: column {name} is {spark_type.simpleString()}, "
+            f"not {wanted.dataType.simpleString()}: read it as it is and cast it"
         )
     if not wanted.nullable and name in _NULLABLE:
         raise OptionError(
-            f"schema: column {name} is null where a message has none: leave out NOT NULL"
+            f"schema: column {name} is null for messages without {name}: leave out NOT NULL"
         )
     return pa.field(name, arrow_type, nullable=wanted.nullable)

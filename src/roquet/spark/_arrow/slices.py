@@ -1,7 +1,8 @@
-"""Arrow arrays from buffers: no Python object per value, and no pandas.
+"""Builds Arrow arrays from buffers, without a Python object per value, and without pandas.
 
-`pyarrow.array`, `pyarrow.scalar` and `to_numpy` import pandas if it is installed, a second or more in each of Spark's
-Python processes, so that what is made while modules are imported or topics are read is made here.
+`pyarrow.array`, `pyarrow.scalar` and `to_numpy` import pandas if it is installed, which takes a
+second or more in each of Spark's Python processes. So imports and reads build their arrays with
+this module.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _OFFSET_MAX: Final = 2**31 - 1
 def numbers(
     values: npt.NDArray[np.generic], kind: pa.DataType, valid: Bools | None = None
 ) -> pa.Array:
-    """Values that lie in memory as Arrow's `kind` does, null where not `valid`."""
+    """An Arrow array of values with the memory layout of `kind`; null where not `valid`."""
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(
         kind, len(values), [bitmap, pa.py_buffer(np.ascontiguousarray(values))]
@@ -30,17 +31,17 @@ def numbers(
 
 
 def indices(values: Ints, valid: Bools | None = None) -> pa.Array:
-    """What `take` takes."""
+    """An Arrow array of indices for `take`."""
     return numbers(values, pa.int64(), valid)
 
 
 def slices(data: bytes | Bytes, starts: Ints, ends: Ints) -> pa.Array:
     """The bytes of `data` from each start to its end, as a binary array.
 
-    The parts must stand in `data` in that order and not overlap: the buffer is then described as a run of values
-    part, gap, part, gap, ... and Arrow copies every other one.
+    The parts must be in the order of `data` and must not overlap. The buffer is then an array of
+    part, gap, part, gap, ..., from which Arrow copies every second value.
 
-    :raises OverflowError: `data` has 2 GiB, which an array's offsets cannot count.
+    :raises OverflowError: `data` has 2 GiB or more, too much for the 32-bit offsets of an array.
     """
     count = len(starts)
     if count == 0:
@@ -55,9 +56,9 @@ def slices(data: bytes | Bytes, starts: Ints, ends: Ints) -> pa.Array:
 
 
 def binary(values: Sequence[bytes]) -> pa.Array:
-    """A binary array of bytes that are Python objects already.
+    """A binary array of Python bytes.
 
-    :raises OverflowError: they are 2 GiB together, which its offsets cannot count.
+    :raises OverflowError: they have 2 GiB or more in total, too much for 32-bit offsets.
     """
     edges = np.cumsum([0, *map(len, values)], dtype=np.int64)
     _check_countable(int(edges[-1]))
@@ -66,18 +67,21 @@ def binary(values: Sequence[bytes]) -> pa.Array:
 
 
 def _check_countable(size: int) -> None:
-    """Whoever makes arrays keeps them far smaller; beyond this the numbers would wrap around to wrong bytes."""
+    """Check that 32-bit offsets can address `size` bytes.
+
+    Callers build much smaller arrays. Larger offsets would wrap around and select wrong bytes.
+    """
     if size > _OFFSET_MAX:
         raise OverflowError(f"{size} bytes are too many for one column of a batch")
 
 
 def constant(value: bytes) -> pa.Scalar:
-    """One binary value for all rows."""
+    """A binary scalar."""
     return binary([value])[0]
 
 
 def text(stored: pa.Array) -> pa.Array:
-    """Bytes as a string array; bytes that are no UTF-8 become U+FFFD rather than fail a whole read."""
+    """A string array from binary. Invalid UTF-8 becomes U+FFFD, instead of failing the read."""
     try:
         return stored.cast(pa.string())
     except pa.ArrowInvalid:
@@ -85,5 +89,5 @@ def text(stored: pa.Array) -> pa.Array:
 
 
 def words(values: Sequence[str]) -> pa.Array:
-    """A string array of Python's own strings."""
+    """A string array of Python strings."""
     return binary([value.encode() for value in values]).cast(pa.string())

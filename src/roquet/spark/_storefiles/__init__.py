@@ -1,4 +1,4 @@
-"""Reading the files of a store without a broker.
+"""Reads the files of a store without a broker.
 
 May import of `spark`: _arrow, _options, _runtime.
 """

@@ -1,4 +1,4 @@
-"""`spark.read.format("rocketmq-store")`: what Spark asks of a batch read."""
+"""The readers that Spark calls for `spark.read.format("rocketmq-store")`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from roquet.spark._storefiles.read import read
 
 
 def store_reader(options: StoreOptions, schema: StructType) -> DataSourceReader:
-    """The reader that Spark's settings allow."""
+    """A reader, with filter pushdown if Spark's settings enable it."""
     kind = FilteringStoreReader if filters_are_pushed() else RocketMQStoreReader
     return kind(options, schema)
 
 
 class RocketMQStoreReader(DataSourceReader):
-    """One batch read: where the logs end is settled when it is planned."""
+    """One batch read. `partitions` finds the ends of the logs, so later messages are not read."""
 
     def __init__(self, options: StoreOptions, schema: StructType) -> None:
         self._options = options
@@ -34,7 +34,7 @@ class RocketMQStoreReader(DataSourceReader):
         return [InputPartition(part) for part in parts(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # what Spark makes of a read without partitions
+        if partition.value is None:  # Spark passes None if the read has no partitions
             return iter(())
         begin_task()
         part: StorePart = partition.value
@@ -42,10 +42,13 @@ class RocketMQStoreReader(DataSourceReader):
 
 
 class FilteringStoreReader(RocketMQStoreReader):
-    """The same, leaving out what the query's conditions leave out."""
+    """A batch read that does not read messages which the filters of the query exclude."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Rows of damages have nulls where a message has its topic or offset: Spark has to test these itself."""
+        """Take filters from Spark, and return those that Spark must test itself.
+
+        With the column `_corrupt` these are all: rows for damage have null as topic or offset.
+        """
         narrowing, left = narrowed(filters)
         self._options = self._options.narrowed_to(narrowing)
         return filters if CORRUPT in self._schema.names else left

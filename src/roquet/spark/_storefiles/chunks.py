@@ -1,4 +1,4 @@
-"""One part of a store's log in pieces: sound records, and what is none."""
+"""Reads one part of a store's log piece by piece: blocks of valid records, and damage."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from roquet.storetool.files import SegmentFiles, find_queues
 from roquet.storetool.read.log_scanner import Damage, LogScanner
 
 PIECE_SIZE: Final = 4 << 20
-"""Bytes read at once, all of whose records make one batch: whole columns pay, and a core's caches hold much of it."""
+"""Bytes read at once, whose records make one batch: enough for decoding in columns to pay, and
+small enough for a core's caches to have much of them.
+"""
 _UNCLAIMED_MAX: Final = 64
-"""Of a part with more pieces than this of which no queue tells, all is read."""
+"""A part with more unclaimed pieces than this is read entirely."""
 
 
 @dataclass(frozen=True)
 class QueuePlace:
-    """Where the queues of a store are: its root, and the size of their files in bytes."""
+    """The consume queues of a store: its root, and the size of their files in bytes."""
 
     root: Path
     file_size: int
@@ -40,11 +42,11 @@ class QueuePlace:
 
 @dataclass(frozen=True)
 class StorePart:
-    """The records of one store that begin from physical offset `start` up to, not including, `end`.
+    """The records of one store that begin at physical offsets [start, end).
 
-    A record begins at `start`, and one ends at `end`, as far as the planner could see. `log` has the files between
-    them; `damages` are told of beside those that are met on the way. `queues` say which records need not be read;
-    without them all are.
+    If the planner's view was right, a record begins at `start` and one ends at `end`. `log` has the
+    files between them. `damages` are reported in addition to those that the read finds. `queues`
+    say which records need not be read; if None, all are read.
     """
 
     broker_name: str
@@ -56,16 +58,14 @@ class StorePart:
 
 
 def pieces(part: StorePart, wants: Wants) -> Iterator[RecordBlock | Damage]:
-    """What the part holds, or that of it which may be wanted, in the order of the log."""
+    """The records and damage of a part in the order of the log, without records not wanted."""
     return _walked(part) if part.queues is None else _by_queues(part, part.queues, wants)
 
 
 def _walked(part: StorePart) -> Iterator[RecordBlock | Damage]:
-    """All there is from the part's start to its end."""
-    walk, told = (
-        LogScanner(part.log, part.end, start=part.start, limit=part.end, piece_size=PIECE_SIZE),
-        0,
-    )
+    """All records and damage of the part."""
+    walk = LogScanner(part.log, part.end, start=part.start, limit=part.end, piece_size=PIECE_SIZE)
+    told = 0
     while walk.end < part.end:
         begun = walk.end
         for block in walk.blocks():
@@ -83,15 +83,15 @@ def _walked(part: StorePart) -> Iterator[RecordBlock | Damage]:
 
 
 def _within(part: StorePart, damage: Damage) -> Damage:
-    """What of a damage is this part's: the next one begins with a record."""
+    """The damage up to the part's end, since the next part begins with a record."""
     return Damage(damage.start, min(damage.end, part.end), damage.reason)
 
 
 def _by_queues(part: StorePart, place: QueuePlace, wants: Wants) -> Iterator[RecordBlock | Damage]:
-    """The same without records that are in queues nobody wants.
+    """The records and damage of the part, without the records of queues that are not wanted.
 
-    Where the log has something else than a queue says, all of the part from there on is read: the record before it
-    ends where one begins.
+    If the log differs from what a queue says, all of the part is read from the end of the last
+    record on.
     """
     at = part.start
     try:
@@ -106,13 +106,23 @@ def _by_queues(part: StorePart, place: QueuePlace, wants: Wants) -> Iterator[Rec
                 at = int(block.physical[-1] + block.sizes[-1])
         yield from part.damages
     except QueuesDisagree as reason:
-        words = "%s: its queues do not fit its log (%s): physical offsets %d to %d are read without them"
-        logging.getLogger(__name__).warning(words, place.root, reason, at, part.end)
+        logging.getLogger(__name__).warning(
+            "consume queues differ from the log, reading the log without them: "
+            "store=%s start=%d end=%d error=%s",
+            place.root,
+            at,
+            part.end,
+            reason,
+        )
         yield from _walked(replace(part, start=at))
 
 
 def _between(part: StorePart, piece: Unclaimed) -> Iterator[RecordBlock]:
-    """:raises QueuesDisagree: not all of it are records, so that it may begin or end within one."""
+    """The records in bytes that no queue claims.
+
+    :raises QueuesDisagree: not all bytes are records, so the piece may begin or end within a
+        record.
+    """
     for each in _walked(replace(part, start=piece.start, end=piece.end, damages=())):
         if isinstance(each, Damage):
             raise QueuesDisagree(f"not all from {each.start} to {each.end} are records")
@@ -130,7 +140,7 @@ def _planned(part: StorePart, place: QueuePlace, wants: Wants) -> list[Claimed |
 
 
 class GatheredBlock(RecordBlock):
-    """Records that are brought together from several places of the log: end to end in `data`, but not there."""
+    """Records that are adjacent in `data`, but at several positions in the log."""
 
     def __init__(self, data: bytes, starts: Ints, end: int, physical: Ints) -> None:
         super().__init__(int(physical[0]), data, starts, end)
@@ -142,11 +152,14 @@ class GatheredBlock(RecordBlock):
 
 
 def _gathered(log: SegmentFiles, records: Claimed) -> RecordBlock:
-    """:raises QueuesDisagree: there is one that is not as its entry says."""
+    """Read the records that queue entries claim.
+
+    :raises QueuesDisagree: a record is not as its entry says.
+    """
     data = b"".join(log.read_spans(records.spans))
     ends = np.cumsum(records.size)
     if len(data) != ends[-1]:
-        raise QueuesDisagree(f"bytes from {records.at[0]} on are not there")
+        raise QueuesDisagree(f"bytes at physical offset {records.at[0]} or later are missing")
     block = GatheredBlock(data, ends - records.size, int(ends[-1]), records.at)
     fits = (block.field(">u4", 0) == records.size) & np.isin(
         block.field(">u4", 4), (MAGIC, MAGIC_V2)

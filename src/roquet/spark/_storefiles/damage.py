@@ -1,4 +1,4 @@
-"""What is said of bytes that are no record, and what a read makes of it."""
+"""Reports bytes of a log that are no valid record."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from roquet.storetool.read.log_scanner import Damage
 
 
 class CorruptStore(RoquetError):  # noqa: N818
-    """A store has bytes that should be records and are none; see option mode."""
+    """A store has bytes that should be records but are not valid; see the option mode."""
 
 
 def in_words(log: SegmentFiles, damage: Damage) -> str:
-    """File, bytes in it, and what is wrong with them."""
+    """A text with the file, the positions of the bytes in it, and what is wrong with them."""
     path, start = log.place(damage.start)
-    where = f"{path}, bytes {start} to {start + damage.end - damage.start - 1} ({damage.end - damage.start} bytes)"
+    size = damage.end - damage.start
+    where = f"{path}, bytes {start} to {start + size - 1} ({size} bytes)"
     if not path.exists():
-        return f"{where}: there is no such file: it was deleted meanwhile, or this machine does not have it"
+        return (
+            f"{where}: there is no such file: it was deleted meanwhile, "
+            "or this machine does not have it"
+        )
     return f"{where}: {damage.reason}"
 
 
 class DamageReport:
-    """Tells of damages in one part of a store: by an error, or in the log and, where the schema has it, in a row."""
+    """Reports the damage in one part of a store: as an error; or in the log and in `_corrupt`."""
 
     def __init__(self, log: SegmentFiles, mode: Mode, schema: pa.Schema, broker_name: str) -> None:
         self._log = log
@@ -37,15 +41,13 @@ class DamageReport:
         self._left_out = LeftOut()
 
     def of(self, damage: Damage) -> pa.RecordBatch | None:
-        """The row of a damage, if the schema has a place for it.
+        """The row for a damage; None if the schema does not have `_corrupt`.
 
         :raises CorruptStore: mode is FAILFAST.
         """
         text = in_words(self._log, damage)
         if self._mode is Mode.FAILFAST:
-            raise CorruptStore(
-                f"{text}; mode=PERMISSIVE reads the rest, and logs what it leaves out"
-            )
+            raise CorruptStore(f"{text}; mode=PERMISSIVE reads the rest, and logs what it skips")
         self._left_out.tell(text)
         if CORRUPT not in self._schema.names:
             return None
@@ -58,7 +60,5 @@ class DamageReport:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def close(self, start: int, end: int) -> None:
-        """The part is read, which began and ended at these physical offsets."""
-        self._left_out.close(
-            f"places of the log of {self._broker_name}, physical offsets {start} to {end - 1},"
-        )
+        """Log the total of damage in the part at physical offsets [start, end)."""
+        self._left_out.close(f"{self._broker_name}[{start}, {end})")

@@ -1,4 +1,4 @@
-"""Which store directories a path means, and what their brokers are called."""
+"""Resolves paths to store directories, and finds the names of their brokers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from roquet.spark._options.store import StoreOptions
 from roquet.spark._options.values import OptionError
 
 _USUAL_NAME: Final = "store"
-"""What a store's directory is called by default, whatever its broker's name."""
+"""The default name of store directories, which says nothing about the broker."""
 
 
 @dataclass(frozen=True)
 class StoreDirectory:
-    """One store: its root, and the folders of its log where they are not the usual one below it."""
+    """One store: its root, and the folders of its log if they are not the default one below it."""
 
     root: Path
     log_folders: tuple[Path, ...]
@@ -25,15 +25,16 @@ class StoreDirectory:
 
 
 def places(options: StoreOptions) -> list[StoreDirectory]:
-    """The stores to read, each once.
+    """The stores to read, without duplicates.
 
-    :raises StoreError: a path leads to no directory.
-    :raises OptionError: the options say something else of their number.
+    :raises StoreError: a path matches no directory.
+    :raises OptionError: commitLog or brokerName do not match the number of stores.
     """
     roots = list(dict.fromkeys(root for path in options.paths for root in _roots(path)))
     if options.commit_log and len(roots) > 1:
         raise OptionError(
-            f"commitLog is for one store, path has {len(roots)}: read each by itself and union them"
+            f"commitLog is for one store, path has {len(roots)}: "
+            "read them separately and union the DataFrames"
         )
     folders = tuple(map(_directory, options.commit_log))
     return [
@@ -47,7 +48,7 @@ def _roots(path: str) -> list[Path]:
         return [_directory(path)]
     found = sorted(Path(each).resolve() for each in glob(path) if Path(each).is_dir())
     if not found:
-        raise StoreError(f"path: no directory is like {path}")
+        raise StoreError(f"path: no directory matches {path}")
     return found
 
 

@@ -1,8 +1,8 @@
-"""Which bytes of the log the queues claim, and which of these hold records that are wanted.
+"""Finds the bytes of a log that must be read, by the entries of its consume queues.
 
-The entries of all queues, laid over the log, say of each record to which topic it belongs. What a queue claims that
-nobody wants need not be read. What no queue claims is read like all of it: records that are not in their queue yet, or
-whose queue was deleted, lost a file or was damaged.
+The entries of all queues say to which topic each record belongs. Records that only unwanted queues
+claim are not read. Bytes that no queue claims are read: they may be records that are not in their
+queue yet, or whose queue was deleted, lost a file or is damaged.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from roquet.storetool.files import SegmentFiles, StoreFiles
 from roquet.storetool.read.queue_entries import QueueEntries
 
 HOLE_MIN: Final = 16 << 10
-"""Bytes between wanted records from which it pays to leave them out: a read of its own costs as much as these."""
+"""Bytes of the smallest gap that is skipped: a separate read costs as much as reading them."""
 READ_AT_ONCE: Final = 4 << 20
-"""Bytes of records brought together before they are looked at."""
+"""Bytes of records that are read and decoded together."""
 _SAMPLE: Final = 1000
-"""Entries of a queue that tell how large its records are."""
+"""How many of a queue's entries are read to estimate the size of its records."""
 
 Wants = Callable[[str, int], bool]
-"""Whether messages of a topic and queue are wanted."""
+"""(topic, queue id) -> whether messages of the queue are wanted."""
 Queues = Mapping[tuple[str, int], SegmentFiles]
 
 
 class QueuesDisagree(Exception):  # noqa: N818
-    """Queues and log do not fit each other: who reads by them must look at all of the log. Nobody else sees it."""
+    """Consume queues and log differ, so the log must be read entirely. Internal to the package."""
 
 
 @dataclass(frozen=True)
 class Claims:
-    """Records by their entries, in the order of the log: physical offset, size in bytes, and whether it is wanted.
+    """The records that queue entries claim: physical offset, size in bytes, and whether wanted.
 
-    Keeps: no two of them have a byte in common, and all are within the part they were asked for.
+    Invariant: claims are in the order of the log, do not overlap, and are within the part of the
+    log.
     """
 
     at: Ints
@@ -48,9 +49,9 @@ class Claims:
 
     @classmethod
     def of(cls, queues: Queues, start: int, end: int, wants: Wants) -> Claims:
-        """What the queues claim of the log from one record's start to another one's end.
+        """The claims of the queues on the log at physical offsets [start, end).
 
-        :raises QueuesDisagree: two claims overlap, or one reaches beyond the part.
+        :raises QueuesDisagree: two claims overlap, or one ends after `end`.
         """
         found = [
             (key, QueueEntries(files, _NO_NOTES).between(start, end))
@@ -71,7 +72,10 @@ class Claims:
         return self.at + self.size
 
     def _once(self) -> Claims:
-        """A record may be in several queues (light message queues, which only point to what other topics have)."""
+        """The claims without duplicates.
+
+        A record may be in several queues: light message queues point to records of other topics.
+        """
         is_first = np.concatenate(([True], (np.diff(self.at) != 0) | (np.diff(self.size) != 0)))[
             : len(self.at)
         ]
@@ -94,7 +98,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class Unclaimed:
-    """Bytes of the log from one physical offset to another of which no queue tells."""
+    """Bytes of the log at physical offsets [start, end) that no queue claims."""
 
     start: int
     end: int
@@ -109,7 +113,7 @@ class Claimed:
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """The bytes from one physical offset to another that hold them, in which nothing else is."""
+        """The physical offsets [start, end) of adjacent records."""
         begins = np.concatenate(([True], self.at[1:] != (self.at + self.size)[:-1]))
         firsts = np.flatnonzero(begins)
         ends = (self.at + self.size)[np.append(firsts[1:] - 1, len(self.at) - 1)]
@@ -117,7 +121,7 @@ class Claimed:
 
 
 def to_read(claims: Claims, start: int, end: int) -> list[Claimed | Unclaimed]:
-    """All that has to be read between two physical offsets, in the order of the log."""
+    """The pieces to read at physical offsets [start, end), in the order of the log."""
     gaps = _gaps(claims, start, end)
     chosen = _chosen(claims)
     at, size = claims.at[chosen], claims.size[chosen]
@@ -142,7 +146,7 @@ def _gaps(claims: Claims, start: int, end: int) -> list[Unclaimed]:
 
 
 def _chosen(claims: Claims) -> Ints:
-    """Numbers of the records that are read: the wanted ones, and what stands between two of them that are near."""
+    """Indices of the records to read: wanted ones, and those in small gaps between wanted ones."""
     wanted = np.flatnonzero(claims.is_wanted)
     is_near = claims.at[wanted][1:] - claims.ends[wanted][:-1] < HOLE_MIN
     steps = np.zeros(len(claims.at) + 1, np.int64)
@@ -154,7 +158,7 @@ def _chosen(claims: Claims) -> Ints:
 
 
 def wanted_share(files: StoreFiles, wants: Wants, end: int) -> float:
-    """About which part of the log's bytes up to `end`, 0 to 1, is in queues that are wanted or in none."""
+    """The estimated share, 0 to 1, of the log's bytes up to `end` that must be read."""
     size = end - files.log.start
     others = sum(_bytes_about(queue) for key, queue in files.queues.items() if not wants(*key))
     return min(1.0, max(0.0, 1 - others / size)) if size else 1.0

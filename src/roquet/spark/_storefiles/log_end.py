@@ -1,4 +1,4 @@
-"""Where a store's log ends, for one who may neither write to it nor wait for a recovery."""
+"""Finds the end of a store's log, without writing to the store and without its recovery."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ _ENDLESS: Final = 1 << 62
 
 @dataclass(frozen=True)
 class LogEnd:
-    """Where the last sound record ends, and what stands behind it although the store says there is more."""
+    """The end of the last valid record, and damage after it if there should be more records."""
 
     end: int
     damage: Damage | None = None
 
 
 def log_end(files: StoreFiles) -> LogEnd:
-    """The end of the log as it is now.
+    """The end of the log now.
 
-    A running broker may have written half of what stands behind its queues' last record, so there its log ends; behind
-    the end of a store that was closed, older bytes may be left over
-    (docs/storage/recovery.md#the-end-of-a-log-for-somebody-who-only-reads). Else what is no record there is a damage: a
-    broker would cut it off at its next start.
+    The log of a running broker ends at the last record in a queue, because the record after it may
+    be half-written. After the end of a closed store there may be bytes of an older log
+    (docs/storage/recovery.md#the-end-of-a-log-for-somebody-who-only-reads). In other cases bytes
+    after the end that are no valid record are damage, which a broker would truncate at its next
+    start.
     """
-    lasts, state = _last_entries(files), read_state(files.root)
+    lasts = _last_entries(files)
+    state = read_state(files.root)
     dispatched = max((at + size for at, size in lasts), default=0)
     sound = next((at + size for at, size in lasts if _is_record(files.log, at, size)), None)
     if sound is not None and state.is_locked:
@@ -50,7 +52,7 @@ def log_end(files: StoreFiles) -> LogEnd:
 
 
 def _last_entries(files: StoreFiles) -> list[tuple[int, int]]:
-    """Physical offset and size of each queue's last record, the furthest one first."""
+    """Physical offset and size of each queue's last record, the last record of the log first."""
     found: list[tuple[int, int]] = []
     for key in files.queues:
         entries = entries_of(files, *key)
@@ -65,7 +67,7 @@ def _is_record(log: SegmentFiles, at: int, size: int) -> bool:
 
 
 def _last_begun(log: SegmentFiles) -> int:
-    """The start of the last file that begins with a record; brokers make the next file before they need it."""
+    """The start of the last file that begins with a record; brokers preallocate the next file."""
     begun = (
         file.start
         for file in reversed(log.files)
@@ -75,9 +77,9 @@ def _last_begun(log: SegmentFiles) -> int:
 
 
 def _last_byte(log: SegmentFiles, at: int) -> int:
-    """Physical offset behind the last byte in the file of `at` that is not zero."""
+    """The physical offset after the last byte that is not zero, in the file of `at`."""
     file = log.file_at(at)
-    assert file is not None, "something was found behind the end"
+    assert file is not None, "the scanner found bytes after the end, so there is a file"
     return file.start + _written(file, at - file.start)
 
 

@@ -1,7 +1,7 @@
-"""Where the log of a store is cut into parts for Spark's tasks, and where it ends.
+"""Splits the log of a store into parts for Spark's tasks.
 
-Keeps: the parts of a store are in the order of its log, begin and end with records, and leave nothing out between the
-       log's start and its end but what `since_ms` and `until_ms` allow.
+Invariant: the parts of a store are in the order of its log and begin and end at records. They cover
+the log from its start to its end, except for parts that `since_ms` and `until_ms` exclude.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from roquet.storetool.read.log_scanner import arrival_at, places_of_magic
 from roquet.storetool.read.queue_entries import entries_of
 
 CLOCK_STEP_MS: Final = 60_000
-"""So far a broker's clock may have been set back while it wrote: messages are looked for that much beyond a time."""
+"""How far a broker's clock may have been set back: parts this close to a time are read, too."""
 SHARE_MAX: Final = 0.5
-"""Of a log of which more than this is wanted all is read."""
+"""If a larger share of a log is wanted, all of it is read, without its queues."""
 SHARE_MIN: Final = 1 / 16
-"""However little is wanted, a part is not larger than 16 of those of which all is."""
+"""Bounds the size of parts: with queues a part has at most 16 times `bytes_per_partition`."""
 _BYTES_PER_QUEUE: Final = 128 << 10
-"""Of the log, which are read and sorted out in the time that it takes to ask a queue."""
+"""Bytes of the log that are read and filtered in the time that it takes to read one queue."""
 _SEARCHED_MAX: Final = 8 << 20
-"""Bytes in which a record is looked for that its queue confirms."""
+"""Bytes of the log that are searched for a record that its queue confirms."""
 
 
 def parts(options: StoreOptions) -> list[StorePart]:
-    """What each task reads.
+    """The parts of all stores, one for each task.
 
-    :raises StoreError: a path has no store, or one without its log.
+    :raises StoreError: a path has no store, or a store without a log.
     """
     return [part for place in places(options) for part in _parts_of(place, options)]
 
@@ -80,9 +80,9 @@ def _parts_of(place: StoreDirectory, options: StoreOptions) -> list[StorePart]:
 def _reading(
     files: StoreFiles, place: StoreDirectory, options: StoreOptions, end: int
 ) -> tuple[int, QueuePlace | None]:
-    """Bytes of the log for each part, and the queues by which it is read where that saves most of it.
+    """The bytes of the log per part, and the queues if reading by queues is faster, else None.
 
-    A task asks each queue, which takes as long as reading some of the log.
+    Each task reads each queue, which takes as long as reading `_BYTES_PER_QUEUE` of the log.
     """
     share = wanted_share(files, RowChoice(options, place.broker_name).wants, end)
     bytes_each = round(options.bytes_per_partition / max(share, SHARE_MIN))
@@ -98,7 +98,7 @@ def _part(place: StoreDirectory, log: SegmentFiles, start: int, end: int) -> Sto
 
 
 def _files_between(log: SegmentFiles, start: int, end: int) -> SegmentFiles:
-    """The log with the files alone that hold something between two physical offsets; tasks take them along."""
+    """The log with only the files of physical offsets [start, end), which Spark sends to a task."""
     held = [
         file
         for file in log.files
@@ -108,7 +108,7 @@ def _files_between(log: SegmentFiles, start: int, end: int) -> SegmentFiles:
 
 
 def _cuts(files: StoreFiles, end: int, bytes_each: int) -> list[tuple[int, int | None]]:
-    """Where each part begins, and when the record there was stored, in ms; None where no sound record is."""
+    """The start of each part, and the store time (ms) of its first record; None if damaged."""
     start = files.log.start
     size = end - start
     count = max(1, round(size / bytes_each))
@@ -126,9 +126,10 @@ def _cuts(files: StoreFiles, end: int, bytes_each: int) -> list[tuple[int, int |
 
 
 def _record_from(files: StoreFiles, target: int) -> DispatchRequest | None:
-    """The first record from a physical offset on: one to which its queue points, if there is any near.
+    """The first record at or after a physical offset, preferably one that its queue points to.
 
-    A body may hold bytes that look like a record even to its place in the log; a queue that points to it may not.
+    A body may contain bytes that look exactly like a record at that offset. But no queue points to
+    them.
     """
     unconfirmed = None
     for file in files.log.files:
@@ -156,14 +157,15 @@ def _is_confirmed(files: StoreFiles, record: DispatchRequest) -> bool:
 
 
 def _in_time(begun_ms: Sequence[int | None], options: StoreOptions) -> list[bool]:
-    """Which parts may have messages of the time asked for, by the times at which they begin.
+    """Which parts may have messages of the requested times, by their first store times.
 
-    Where these do not ascend a clock was set back, and nothing can be told by them.
+    If the store times decrease, a clock was set back, and all parts are read.
     """
     known = [ms for ms in begun_ms if ms is not None]
     if len(known) < len(begun_ms) or known != sorted(known):
         return [True] * len(begun_ms)
-    since, until = options.since_ms, options.until_ms
+    since = options.since_ms
+    until = options.until_ms
     ended_ms = [*known[1:], None]
     return [
         (until is None or begun - CLOCK_STEP_MS < until)

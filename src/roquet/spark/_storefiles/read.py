@@ -1,4 +1,4 @@
-"""The records of one part of a store as Arrow batches."""
+"""Reads the records of one part of a store as Arrow batches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from roquet.storetool.read.log_scanner import Damage
 def read(part: StorePart, options: StoreOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The messages of a part as batches with the columns of `schema`.
 
-    The files are read, not mapped: one that its broker cuts or deletes meanwhile is an error, not the process's end.
+    Files are read, not mapped. If a broker truncates or deletes a file meanwhile, the read raises
+    an error; an access to a mapping would kill the process.
 
-    :raises roquet.spark._storefiles.damage.CorruptStore: some bytes are no record, and mode is FAILFAST.
+    :raises roquet.spark._storefiles.damage.CorruptStore: bytes are no valid record, and mode is
+        FAILFAST.
     """
     report = DamageReport(part.log, options.mode, schema, part.broker_name)
     rows = _Rows(part, options, schema)
@@ -38,7 +40,7 @@ def read(part: StorePart, options: StoreOptions, schema: pa.Schema) -> Iterator[
 
 
 class _Rows:
-    """Turns blocks of sound records into batches."""
+    """Converts blocks of valid records to batches."""
 
     def __init__(self, part: StorePart, options: StoreOptions, schema: pa.Schema) -> None:
         self._broker_name = part.broker_name

@@ -1,4 +1,4 @@
-"""Which records of a block a read is about, told in columns before any body is looked at."""
+"""Selects the records of a block that a read wants, by columns, before bodies are decoded."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from roquet.spark._options.store import StoreOptions
 
 
 class RowChoice:
-    """Chooses the records that a consumer of the wanted topics could get, between the wanted places.
+    """Selects records that a consumer of the selected queues could receive, within their bounds.
 
-    Records of transactions that are only prepared, or were rolled back, take no place in a queue: nobody gets these
+    Prepared and rolled back records have no entry in a queue, so consumers never receive them
     (docs/storage/consume-queue.md#which-records-have-an-entry).
     """
 
@@ -37,7 +37,7 @@ class RowChoice:
         self._wanted: dict[bytes, bool] = {}
 
     def wants(self, topic: str, queue_id: int) -> bool:
-        """Whether records of a queue may be chosen at all."""
+        """Whether any records of a queue may be selected."""
         assigned = self._selection.queues
         is_named = assigned is None or MessageQueue(topic, self._broker_name, queue_id) in assigned
         return (
@@ -45,7 +45,7 @@ class RowChoice:
         )
 
     def of(self, block: RecordBlock) -> Ints:
-        """The numbers of the chosen records; those of the block are all sound."""
+        """The indices of the selected records of a block. A block has only valid records."""
         kinds = block.sys_flags & m.TRANSACTION_BITS
         fits = (kinds == 0) | (kinds == m.TRANSACTION_COMMIT)
         if self._since_ms is not None:
@@ -92,12 +92,10 @@ class RowChoice:
     def _within(
         self, block: RecordBlock, rows: Ints, bounds: list[tuple[int, Place, Place]]
     ) -> Bools:
-        """Which records of one topic stand between the places that their queues were given."""
-        queue_ids, offsets, store_ms = (
-            block.queue_ids[rows],
-            block.queue_offsets[rows],
-            block.store_ms[rows],
-        )
+        """Which records of one topic are within the bounds of their queues."""
+        queue_ids = block.queue_ids[rows]
+        offsets = block.queue_offsets[rows]
+        store_ms = block.store_ms[rows]
         fits = np.full(len(rows), not self._is_assigned)
         for queue_id, start, end in bounds:
             is_here = queue_ids == queue_id
@@ -107,7 +105,7 @@ class RowChoice:
 
 
 def _from(place: Place, offsets: Ints, store_ms: Ints) -> Bools:
-    """Which records stand at a place or behind it; all of them for earliest, none for latest."""
+    """Which records are at `place` or later: all for earliest, none for latest."""
     match place:
         case AtTime():
             return store_ms >= place.ms

@@ -1,4 +1,4 @@
-"""What option startingOffsetsByTimestampStrategy asks of a store: that each queue has a message of the time."""
+"""Checks startingOffsetsByTimestampStrategy=error: each queue must have a message of its time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from roquet.storetool.read.queue_entries import entries_of
 
 
 def check_times(files: StoreFiles, broker_name: str, options: StoreOptions, end: int) -> None:
-    """See that no queue of the store, whose log ends at `end`, ends before the time from which on it is wanted.
+    """Check that each wanted queue has a message stored at or after its starting time.
 
-    :raises OptionError: one does, and the strategy is `error`; or there are no queues that could tell.
+    :param end: the physical offset of the log's end.
+    :raises OptionError: a queue has none, and the strategy is `error`; or the store has no queues.
     """
     wants = RowChoice(options, broker_name).wants
     places = {
@@ -34,7 +35,8 @@ def check_times(files: StoreFiles, broker_name: str, options: StoreOptions, end:
         and not options.starting.default.or_latest
     ):
         raise OptionError(
-            f"startingOffsetsByTimestampStrategy: {files.root} has no queues, so only latest is possible"
+            f"startingOffsetsByTimestampStrategy: {files.root} has no queues, "
+            "so only latest is possible"
         )
     old = {queue: ms for queue, ms in strict if _last_ms(files, places[queue]) < ms}
     for queue, ms in old.items():
@@ -45,7 +47,7 @@ def check_times(files: StoreFiles, broker_name: str, options: StoreOptions, end:
 
 
 def _last_ms(files: StoreFiles, key: tuple[str, int]) -> int:
-    """When the last message of a queue was stored, in ms; -1 without one."""
+    """The store time (ms) of the last message of a queue; -1 without messages."""
     entries = entries_of(files, *key)
     last = entries.read(max(0, entries.end() - 1), 1)
     record = arrival_at(files.log, int(last[0]["physical"])) if len(last) else ""
@@ -53,7 +55,7 @@ def _last_ms(files: StoreFiles, key: tuple[str, int]) -> int:
 
 
 def _not_in_queues(files: StoreFiles, end: int) -> Iterator[tuple[tuple[str, int], int]]:
-    """Queue and store time of what stands at the end of the log and in no queue yet."""
+    """Queue and store time of the records at the end of the log that are in no queue yet."""
     start = max(
         (entries_of(files, *key).log_end() for key in files.queues), default=files.log.start
     )

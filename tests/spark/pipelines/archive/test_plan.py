@@ -47,12 +47,12 @@ def test_a_store_s_queue_goes_on_where_the_archive_ends_and_an_older_copy_has_no
 def test_messages_that_a_store_lacks_are_an_error_unless_it_may_lack_some(
     held: Held, caplog: pytest.LogCaptureFixture
 ) -> None:
-    words = "orders@broker-a:0: 1 of the messages 7 to 19, which come next, are not in the log"
+    words = "orders@broker-a:0: 1 of the next messages, offsets 7 to 19, are not in the log"
     with pytest.raises(DataLoss, match=words):
         new_stored_rows({A: 7}, {A: held}, may_miss=False)
 
     assert new_stored_rows({A: 7}, {A: held}, may_miss=True) == [QueueRange(A, 7, 20)]
-    assert words in caplog.text
+    assert "queue=orders@broker-a:0 missing=1 first=7 last=19" in caplog.text
 
 
 def test_an_offset_that_a_store_has_twice_is_always_an_error() -> None:

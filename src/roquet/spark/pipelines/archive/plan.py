@@ -70,14 +70,18 @@ def _stored_in(queue: MessageQueue, at: int | None, held: Held, may_miss: bool) 
             "Which messages are new is unknown: archive from the broker"
         )
     if missing:
-        offsets = f"{start} to {held.end - 1}"
+        last = held.end - 1
         if not may_miss:
             raise DataLoss(
-                f"{queue}: {missing} of the next messages, offsets {offsets}, are not in the log. "
-                "An older copy may have them; mode=PERMISSIVE archives the others"
+                f"{queue}: {missing} of the next messages, offsets {start} to {last}, are not in "
+                "the log. An older copy may have them; mode=PERMISSIVE archives the others"
             )
         log.warning(
-            "messages missing in the log: queue=%s missing=%d offsets=%s", queue, missing, offsets
+            "messages missing in the log: queue=%s missing=%d first=%d last=%d",
+            queue,
+            missing,
+            start,
+            last,
         )
     return QueueRange(queue, start, held.end)
 
