@@ -64,7 +64,9 @@ def _of_producers(parts: Components, send_context: SendContext) -> dict[int, Han
 
 
 def _of_consumers(parts: Components, send_context: SendContext) -> dict[int, Handler]:
-    config, store, tables = parts.config, parts.store, parts.tables
+    config = parts.config
+    store = parts.store
+    tables = parts.tables
     return {
         **_pulls(parts).routes(),
         **SendBackHandler(send_context, parts.measurements.traffic).routes(),
@@ -78,7 +80,9 @@ def _of_consumers(parts: Components, send_context: SendContext) -> dict[int, Han
 
 
 def _pulls(parts: Components) -> PullHandler:
-    config, store, tables = parts.config, parts.store, parts.tables
+    config = parts.config
+    store = parts.store
+    tables = parts.tables
     return PullHandler(
         component_configs.pull_config(config),
         store,

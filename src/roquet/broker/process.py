@@ -90,9 +90,9 @@ class BrokerProcess:
         before = self.broker
         self.broker = None
         self.config = config
-        self._change = asyncio.get_running_loop().create_task(self._start_anew(before))
+        self._change = asyncio.get_running_loop().create_task(self._restart(before))
 
-    async def _start_anew(self, before: Broker) -> None:
+    async def _restart(self, before: Broker) -> None:
         try:
             await before.stop()
             await self.start()

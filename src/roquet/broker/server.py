@@ -28,7 +28,7 @@ from roquet.transport.server import Server
 log = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 5.0
-"""How long a master whose drive has failed waits for its slaves to copy the rest of its log."""
+"""The longest time that a master whose drive has failed waits for its slaves to copy its log."""
 HAND_OVER_LOOK_S: Final = 0.05
 
 
@@ -215,7 +215,8 @@ class Broker:
         self.parts.read_queues()
 
     async def _listen(self) -> None:
-        config, host = self.config, self.config.bind_address
+        config = self.config
+        host = config.bind_address
         with listening(host, config.listen_port, "clients, listenPort"):
             await self._main.listen(host, config.listen_port)
         with listening(host, config.fast_port, "clients, listenPort - 2"):

@@ -94,7 +94,7 @@ def test_what_cannot_be_read_at_all_is_moved_aside_and_told_of_once(
     assert [host.disk.read(path) for path in aside] == [broken, b"{x"]
     (line,) = (record.getMessage() for record in caplog.records)
     assert all(str(path) in line for path in aside)
-    assert "the broker starts without what it said" in line
+    assert "the broker starts without this table" in line
     host.disk.replace(FILE, b"again")
     file.load(OffsetTable.from_json)
     assert host.disk.read(aside[0]) == broken

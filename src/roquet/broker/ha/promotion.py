@@ -79,7 +79,7 @@ class Promotion:
         if self._become is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                "this broker runs inside a program that cannot start it anew",
+                "this broker runs inside a program that cannot restart it",
             )
         if self._work is not None and not self._work.done():
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is being promoted already")

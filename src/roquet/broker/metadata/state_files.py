@@ -111,7 +111,7 @@ class StateFile(Generic[T]):
             goes_on = (
                 "its backup is used"
                 if saved is not None
-                else "the broker starts without what it said"
+                else "the broker starts without this table"
             )
             log.error("damaged state file: %s; %s", why, goes_on)
         return saved

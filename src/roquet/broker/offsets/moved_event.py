@@ -71,7 +71,8 @@ class OffsetMovedEvents:
         self._turn.due()
 
     def _append(self, body: bytes, pairs: dict[str, str]) -> None:
-        store, host = self._store, self._store.config.store_host
+        store = self._store
+        host = store.config.store_host
         if store.why_full:
             raise OSError(store.why_full)
         store.append(

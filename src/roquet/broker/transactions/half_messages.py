@@ -304,7 +304,7 @@ class HalfMessages:
         return self._put_again(record, pairs, half, renewed)
 
     def resume(self, record: Record, half: HalfRecord | None) -> None:
-        """Begin the checks of a transaction anew, with none counted.
+        """Restart the checks of a transaction, with none counted.
 
         :param record: the half message, open or given up.
         :param half: the transaction if it is still open, else None.
