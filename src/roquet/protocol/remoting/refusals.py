@@ -1,6 +1,6 @@
 """Turns responses with error codes into exceptions.
 
-That access control refused a request can be told by the remark only.
+Only the remark shows that access control refused a request.
 """
 
 from __future__ import annotations

@@ -176,9 +176,8 @@ def _conversions(left: Type, right: Type) -> tuple[Convert, Convert]:
     if left is Type.TEXT and right is not Type.TEXT:
         return _READ.get(right, _same), _as_double(right, right)
     if right is Type.TEXT and left is not Type.TEXT:
-        return _as_double(left, left), _not_behind_a_truth if left is Type.TRUTH else _READ.get(
-            left, _same
-        )
+        as_right = _not_after_a_truth if left is Type.TRUTH else _READ.get(left, _same)
+        return _as_double(left, left), as_right
     return _as_double(left, right), _as_double(right, left)
 
 
@@ -189,7 +188,7 @@ def _as_double(kind: Type, other: Type) -> Convert:
     return _same
 
 
-def _not_behind_a_truth(text: str) -> bool:
+def _not_after_a_truth(text: str) -> bool:
     raise ValueError(f"text {text!r} is compared with a truth before it")
 
 

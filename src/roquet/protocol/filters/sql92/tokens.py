@@ -85,7 +85,7 @@ class Tokens:
         return token
 
     def _read(self) -> Token:
-        at = self._behind_blanks()
+        at = self._after_blanks()
         if at == len(self._text):
             return Token(Kind.END, "", at + 1)
         match = _TOKEN.match(self._text, at)
@@ -97,7 +97,7 @@ class Tokens:
             return Token(Kind.KEYWORD, text.upper(), at + 1)
         return Token(Kind[match.lastgroup], text, at + 1)
 
-    def _behind_blanks(self) -> int:
+    def _after_blanks(self) -> int:
         blanks = _BLANKS if self._at <= self._last_line_end else _BLANKS_OF_LAST_LINE
         match = blanks.match(self._text, self._at)
         return match.end() if match else self._at
