@@ -36,12 +36,12 @@ _REPEATED_MS: Final = 1000
 not decrease and searches by time stay exact. After a larger step store times follow the clock, as
 in Apache; otherwise delayed messages would be late by the size of the step."""
 
-_FEW: Final = 4
-_LOOKED_EACH_MS: Final = 1000
+_FEW_QUEUES: Final = 4
+_CHECK_EACH_MS: Final = 1000
 """How often queue files are checked for truncation. A check takes 0.3 to 0.8 us: 4 to 7 % of a send
 where each message goes to another queue, as in the load `sync128` with its 1,024 queues. So queue
-files are checked each millisecond only while at most `_FEW` queues are written. With many queues a
-shorter period would not help: a busy queue is written again before its next check."""
+files are checked each millisecond only while at most `_FEW_QUEUES` queues are written. With many
+queues a shorter period would not help: a busy queue is written again before its next check."""
 
 
 class Writer:
@@ -77,12 +77,12 @@ class Writer:
         self._store_host = store_host
         self._now_ms = now_ms
         self._busy_ms = busy_ms
-        self._look_ms = 0
+        self._checked_ms = 0
         """When the log's file was last checked (wall clock, ms)."""
-        self._looked: set[ConsumeQueue] = set()
+        self._checked: set[ConsumeQueue] = set()
         """Queues whose files were checked and need no check before the next entries."""
-        self._queues_look_ms = 0
-        """When `_looked` was last emptied (wall clock, ms)."""
+        self._queues_checked_ms = 0
+        """When `_checked` was last emptied (wall clock, ms)."""
         self._turn_ms = 0
         """When storing this turn's first record began (wall clock, ms), 0 before that."""
         self._began_ms = 0
@@ -332,22 +332,25 @@ class Writer:
         """End the turn whose appends count towards `busy_ms`."""
         self._turn_ms = 0
 
-    def _look(self, now_ms: int) -> None:
+    def _check_files(self, now_ms: int) -> None:
         """Check that the log's file was not truncated.
 
         A store to a mapped page after a file's end would kill the process. Queue files are checked
         by `make_room`. Resetting `room_to` makes the next append to a queue call it. That is done
-        for all queues in `_looked`, but where many are written only once per `_LOOKED_EACH_MS`.
+        for all queues in `_checked`, but where many are written only once per `_CHECK_EACH_MS`.
 
         :raises UnreadableFile: the file was truncated.
         """
         self._log.require_whole()
-        if len(self._looked) <= _FEW or not 0 <= now_ms - self._queues_look_ms < _LOOKED_EACH_MS:
-            self._queues_look_ms = now_ms
-            for queue in self._looked:
+        if (
+            len(self._checked) <= _FEW_QUEUES
+            or not 0 <= now_ms - self._queues_checked_ms < _CHECK_EACH_MS
+        ):
+            self._queues_checked_ms = now_ms
+            for queue in self._checked:
                 queue.room_to = 0
-            self._looked.clear()
-        self._look_ms = now_ms
+            self._checked.clear()
+        self._checked_ms = now_ms
 
     def _make_room(self, queue: ConsumeQueue, count: int) -> None:
         """Make room for `count` entries of a queue, in files that are whole.
@@ -360,7 +363,7 @@ class Writer:
         except UnreadableFile:
             self._dispatch.lose(queue)
             raise
-        self._looked.add(queue)
+        self._checked.add(queue)
 
     def _reserve(self, queues: Sequence[ConsumeQueue], each: int) -> list[int]:
         """Make room for `each` entries in every queue; returns the first queue offset of each."""
@@ -417,8 +420,8 @@ class Writer:
         if not 0 < self.last_ms - now_ms <= _REPEATED_MS:
             self.last_ms = now_ms
         self.store_ms = max(self.store_ms, self.last_ms)
-        if now_ms != self._look_ms:
-            self._look(now_ms)
+        if now_ms != self._checked_ms:
+            self._check_files(now_ms)
         return self.last_ms
 
     def _begin(self, at: int) -> None:

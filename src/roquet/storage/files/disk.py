@@ -233,7 +233,7 @@ class RealDisk:
         except FileNotFoundError:
             raise self._unreadable(path, "it does not exist any more") from None
         if found != size:
-            raise self._unreadable(path, f"it has {found} bytes, it was made with {size}")
+            raise self._unreadable(path, f"it has {found} bytes, it was created with {size}")
 
     def reopen(self, path: Path, size: int) -> DiskFile:
         self.require_file(path, size)

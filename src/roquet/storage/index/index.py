@@ -46,7 +46,7 @@ _KEYS_PER_PASS: Final = 2048
 _CHAINED_PER_STEP: Final = 8192
 """Keys that are chained in one step; they take 2 ms."""
 _MANY_KEYS: Final = 256
-"""A record with at least so many keys has them collected in columns."""
+"""The keys of a record that has this many are collected in columns."""
 _ROUNDS_MAX: Final = 8
 _RESERVED_AT_ONCE: Final = 1024 * 1024
 """Bytes reserved on the drive at a time, so that few flushes need a system call."""

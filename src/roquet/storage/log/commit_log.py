@@ -38,7 +38,7 @@ RESERVED_AT_ONCE: Final = 1024 * 1024
 """Bytes reserved on the drive by one system call: the larger, the fewer appends need one
 (decision 0010)."""
 _NEAR: Final = 256 * 1024
-"""One read of so many bytes is as fast as a few dozen reads of small pieces."""
+"""One read of 256 KiB is as fast as a few dozen reads of small pieces."""
 BLOCK_SIZE: Final = 1024 * 1024
 """Bytes read at a time when records are walked or copied."""
 

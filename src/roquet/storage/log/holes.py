@@ -42,7 +42,7 @@ _MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC, MAGIC_V2, B
 SECTOR: Final = 512
 """Bytes that a drive writes as a whole or not at all."""
 _ZEROS: Final = 32
-"""A sector that was never written ends with at least so many zeros; a record's header never has so
+"""Zeros at the end of a sector by which a lost write is recognized; a record's header never has so
 many in a row."""
 _ZEROS_AT_END: Final = 3
 """Zeros at the end of a hole that no record can end with: a record without properties ends with its

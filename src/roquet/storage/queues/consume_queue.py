@@ -543,7 +543,7 @@ class ConsumeQueue:
             else:
                 high = middle
         found, stored_ms = self._next_dated(low, self.max_offset, store_time)
-        if low > self.min_offset:  # what is before it has a time
+        if low > self.min_offset:  # the search has moved `low` past an entry with a store time
             before = timestamp_ms - store_time(low - 1)
             if found == self.max_offset or before <= stored_ms - timestamp_ms != 0:
                 return low - 1

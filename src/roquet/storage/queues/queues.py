@@ -109,7 +109,7 @@ class Queues:
         queue = by_id.get(queue_id)
         if queue is None:
             queue = by_id[queue_id] = self._make(topic, queue_id)
-            if topic != SCHEDULE_TOPIC:  # whose queues are delay levels, and counted each
+            if topic != SCHEDULE_TOPIC:  # its queues are delay levels, which are counted one by one
                 queue.appended = next(iter(by_id.values())).appended
         return queue
 
