@@ -281,7 +281,8 @@ class DelayedDelivery:
 
     def _deliver(self, level: _Level) -> None:
         """Deliver the due messages of a level, at most `RUN_MAX` of them."""
-        queue, first = level.queue, max(level.offset, level.queue.min_offset)
+        queue = level.queue
+        first = max(level.offset, queue.min_offset)
         entries = queue.columns(first, RUN_MAX)
         readable = leading(entries["physical"] < self._store.log.readable_to)
         end = first + min(level.due(first, entries, self._clock), readable)
@@ -340,7 +341,8 @@ class DelayedDelivery:
         if (level.number, path) in self._passed_over:
             return
         self._passed_over.add((level.number, path))
-        queue, file_start = level.queue, int(Path(path).name)
+        queue = level.queue
+        file_start = int(Path(path).name)  # a log file's name is the offset of its first byte
         first = max(level.offset, queue.first_at(file_start))
         end = queue.first_at(file_start + self._store.log.file_size)
         log.error(

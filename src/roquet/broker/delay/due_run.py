@@ -63,7 +63,8 @@ class DueRun:
         self._store = store
         physical = entries["physical"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
-        file_size, ends = store.log.file_size, physical + sizes
+        file_size = store.log.file_size
+        ends = physical + sizes
         is_there = (physical >= store.log.start) & (ends <= store.log.readable_to)
         is_there &= (sizes > 0) & (physical % file_size + sizes <= file_size)
         self.gone = len(entries) - int(np.count_nonzero(is_there))

@@ -110,8 +110,13 @@ class MemberHandler:
             request.body, Heartbeat.from_json, self._limits.json_body_size_max, "jsonBodySizeMax"
         )
         self._refuse_beyond_limits(heartbeat, connection)
-        address, seen_ms = connection.peer_address, self._clock_ms()
-        member = Member(heartbeat.client_id, request.language, request.version, address, seen_ms)
+        member = Member(
+            heartbeat.client_id,
+            request.language,
+            request.version,
+            connection.peer_address,
+            self._clock_ms(),
+        )
         for group in heartbeat.producers:
             self._producers.register(connection, member, group)
         wrong = [
@@ -124,7 +129,8 @@ class MemberHandler:
         return request.answer(ResponseCode.SUCCESS)
 
     def _refuse_beyond_limits(self, heartbeat: Heartbeat, connection: Connection) -> None:
-        limits, consumers = self._limits, heartbeat.consumers
+        limits = self._limits
+        consumers = heartbeat.consumers
         names = [heartbeat.client_id, *heartbeat.producers, *(data.group for data in consumers)]
         names += [subscription.topic for data in consumers for subscription in data.subscriptions]
         longest = max(names, key=len)
@@ -177,7 +183,8 @@ class MemberHandler:
         groups: Sequence[str],
         connection: Connection,
     ) -> None:
-        limits, count = self._limits, len(registry.groups_of(connection).union(groups))
+        limits = self._limits
+        count = len(registry.groups_of(connection).union(groups))
         refuse_beyond(
             count, limits.client_group_nums_max, "groups of this client", "clientGroupNumsMax"
         )

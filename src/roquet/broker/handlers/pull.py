@@ -383,9 +383,13 @@ class PullHandler:
     ) -> None:
         """Count the pull, and report it if its offset was moved; a slave reports nothing."""
         if code == ResponseCode.SUCCESS:
-            size, traffic = fetched.size, self._traffic
-            traffic.given(
-                header.topic, header.consumer_group, header.queue_id, fetched.count, size, began_ms
+            self._traffic.given(
+                header.topic,
+                header.consumer_group,
+                header.queue_id,
+                fetched.count,
+                fetched.size,
+                began_ms,
             )
             return
         self._traffic.missed += 1

@@ -39,7 +39,7 @@ async def test_a_failure_is_told_to_those_who_wait_and_else_logged(
     for _ in range(3):
         await asyncio.sleep(0)
     assert len(caplog.messages) == 1
-    assert "deletion of topic T failed" in caplog.text
+    assert "job failed, ask for it again: job=deletion of topic T " in caplog.text
 
 
 async def test_jobs_that_outlive_their_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

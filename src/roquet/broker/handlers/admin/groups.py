@@ -131,7 +131,8 @@ class GroupAdmin:
     def consume_stats(self, request: Command) -> Steps[Command]:
         """A group's consumer offset and backlog in each queue of its topics."""
         header = GroupHeader.read(request.fields)
-        group, positions = header.consumer_group, self._positions
+        group = header.consumer_group
+        positions = self._positions
         if header.topic:
             topics = positions.still_wanted(group, [header.topic])
         else:

@@ -62,7 +62,7 @@ class Jobs:
         del self._running[name]
         error = None if job.cancelled() else job.exception()
         if error is not None and not self._waiting[name]:
-            log.warning("%s failed, ask for it again: error=%s", name, error)
+            log.warning("job failed, ask for it again: job=%s error=%s", name, error)
 
     async def close(self) -> None:
         """Cancel all running jobs and wait for their end."""
