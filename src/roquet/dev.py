@@ -98,7 +98,7 @@ class Cluster:
         await broker.parts.registrar.register()
 
     def _broker_config(self, folder: Path) -> BrokerConfig:
-        """A broker configuration with small files, so that it starts quickly and needs little room."""
+        """A configuration with small files: the broker starts quickly and needs little room."""
         store = StoreSettings(
             store_path_root_dir=str(folder / "store"),
             mapped_file_size_commit_log=COMMIT_LOG_FILE_SIZE,

@@ -198,7 +198,7 @@ def test_a_topic_or_a_broker_that_nobody_knows_is_an_error(
     fill(broker, 1)
     with pytest.raises(RouteNotFound, match="topic U"):
         cluster.run(lambda: read(MessageQueue("U", "broker-a", 0)))
-    with pytest.raises(RouteNotFound, match="broker gone in the route of T"):
+    with pytest.raises(RouteNotFound, match="route of T: no address of broker gone"):
         cluster.run(lambda: read(MessageQueue("T", "gone", 0)))
 
 

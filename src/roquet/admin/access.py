@@ -1,4 +1,4 @@
-"""What connections show and demand, said by names: in a file, in options of commands and of Spark."""
+"""Credentials and TLS from named settings: a file, or options of commands and of Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ SECRETS: Final = frozenset(("secretKey", "securityToken", "tlsKeyPassword"))
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who we say we are, and whom we speak to; without both, requests are unsigned and go in the clear."""
+    """The credentials and TLS settings of connections.
+
+    Without credentials requests are not signed, without TLS they are not encrypted.
+    """
 
     credentials: Credentials | None = None
     tls: Tls | None = None
@@ -42,11 +45,12 @@ NO_ACCESS: Final = Access()
 
 
 def access_of(values: Mapping[str, str]) -> Access:
-    """What values under `NAMES` mean; an empty one counts as none, other names are somebody else's.
+    """The access settings among `values`.
 
-    One that only TLS has asks for TLS, unless useTLS=false says otherwise.
+    Empty values count as absent, and names that are not in `NAMES` are ignored. A setting of TLS
+    turns TLS on, unless useTLS=false.
 
-    :raises ConfigError: a value cannot be used, or another one is missing beside it.
+    :raises ConfigError: a value cannot be used, or a value that it needs is missing.
     """
     given = {name: values[name] for name in NAMES if values.get(name)}
     return Access(_credentials(given), _tls(given))
@@ -59,7 +63,8 @@ def _credentials(given: Mapping[str, str]) -> Credentials | None:
     for name in ("accessKey", "secretKey"):
         if name not in given:
             raise ConfigError(
-                f"{name} is missing: requests are signed with accessKey and secretKey, or not at all"
+                f"{name} is missing: "
+                "requests are signed with accessKey and secretKey, or not at all"
             )
     return Credentials(**fields)
 
@@ -73,11 +78,12 @@ def _tls(given: Mapping[str, str]) -> Tls | None:
 
 
 def with_access_file(values: Mapping[str, str]) -> dict[str, str]:
-    """The values, and behind them those of the file that `accessFile` names, which may be mqadmin's `tools.yml`.
+    """Add the values of the file that `accessFile` names; it may be mqadmin's `tools.yml`.
 
-    It is read where this is called: of a Spark job, by its driver. Names may be in any case.
+    Given values take precedence over those of the file. The file is read in this process, in a
+    Spark job by the driver. Names are compared without case.
 
-    :raises ConfigError: the file cannot be read, or has other names than `NAMES`.
+    :raises ConfigError: the file cannot be read, or has a name that is not in `NAMES`.
     """
     lower = {name.lower(): name for name in values}
     at = lower.get(ACCESS_FILE.lower())
@@ -89,9 +95,9 @@ def with_access_file(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_access_file(path: Path) -> dict[str, str]:
-    """The values of a file, a line `accessKey=...` or `accessKey: ...` each.
+    """Read an access file with lines such as `accessKey=...` or `accessKey: ...`.
 
-    :raises ConfigError: it cannot be read, or has other names than `NAMES`.
+    :raises ConfigError: the file cannot be read, or has a name that is not in `NAMES`.
     """
     pairs = dict(read_file(path).pairs)
     if unknown := sorted(pairs.keys() - set(NAMES)):
@@ -100,6 +106,6 @@ def read_access_file(path: Path) -> dict[str, str]:
 
 
 def _unquoted(value: str) -> str:
-    """As YAML has it, where a value that looks like a number is put in quotes."""
+    """Remove the quotes around a value; YAML needs them for texts that look like numbers."""
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
     return value[1:-1] if is_quoted else value

@@ -1,4 +1,4 @@
-"""How far consumer groups are with their queues, and how much they have before them.
+"""The offsets of consumer groups, and their backlogs.
 
 See docs/protocol/administration.md#lag and docs/protocol/json.md#offsets-and-statistics.
 """
@@ -22,9 +22,11 @@ from roquet.protocol.remoting.codes import RequestCode
 
 @dataclass(frozen=True, slots=True)
 class QueueBacklog:
-    """Where a group is in a queue: `end` is the queue's, `progress` the group's next offset.
+    """The offset of a group in one queue, and the queue's end.
 
-    `last_ms`: when the last message it has was stored, in ms since the epoch; None where it has none, or that is gone.
+    `end` is the offset of the queue's next message, `progress` the group's offset. `last_ms` is the
+    store time (ms since 1970) of the last message that the group consumed; None if there is
+    none, or it was deleted.
     """
 
     group: str
@@ -35,21 +37,22 @@ class QueueBacklog:
 
     @property
     def behind(self) -> int:
-        """In messages."""
+        """The backlog, in messages."""
         return max(0, self.end - self.progress)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What the brokers said, and which of them could not be asked, each with why."""
+    """The backlogs of groups. `troubles` has a text for each broker that could not be asked."""
 
     queues: tuple[QueueBacklog, ...]
     troubles: tuple[str, ...]
 
 
 async def backlog(cluster: Cluster, groups: Sequence[str] = ()) -> Backlog:
-    """Where these groups are, or all that a broker knows; a broker name is asked at its master, else at a slave.
+    """Ask all brokers for the backlogs of groups: the master, or a slave if there is no master.
 
+    :param groups: the groups; empty means all groups that a broker has.
     :raises RoquetError: no name server answers.
     """
     brokers = (await cluster.brokers()).values()
@@ -65,7 +68,7 @@ async def backlog(cluster: Cluster, groups: Sequence[str] = ()) -> Backlog:
 
 async def _of_broker(cluster: Cluster, broker: BrokerData, groups: Sequence[str]) -> Backlog:
     if not broker.addresses:
-        return Backlog((), (f"{broker.broker_name}: the name server knows no address of it",))
+        return Backlog((), (f"{broker.broker_name}: the name server has no address of it",))
     address = broker.addresses[min(broker.addresses)]
     try:
         names = groups or await _groups(cluster, address)
@@ -88,7 +91,7 @@ async def _of_group(cluster: Cluster, address: str, group: str) -> list[QueueBac
 
 
 def _queues_of(group: str, stats: Mapping[str, Any]) -> list[QueueBacklog]:
-    """ConsumeStats: its keys are queues, JSON within JSON."""
+    """Read a ConsumeStats. The keys of its table are queues as JSON texts."""
     return [
         _of_queue(group, queue_from_json(load(key)), at)
         for key, at in (stats.get("offsetTable") or {}).items()

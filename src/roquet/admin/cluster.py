@@ -1,4 +1,4 @@
-"""A running cluster: who is in it by the name servers' word, and asking each of its brokers."""
+"""A running cluster: the brokers that its name servers list, and requests to them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """What its name servers know, and a connection to each broker that is asked something.
+    """A client of a cluster for administration: asks name servers and brokers.
 
-    :param name_servers: `host:port`, several joined by `;`.
-    :param access: what every connection shows and demands.
+    :param name_servers: `host:port`; several are separated by `;`.
+    :param access: the credentials and TLS settings of all connections.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Cluster:
         await self._session.__aexit__(kind, error, trace)
 
     async def brokers(self) -> Mapping[str, BrokerData]:
-        """All brokers, by the name that a master and its slaves share.
+        """All brokers by broker name, which a master and its slaves share.
 
         :raises ConnectionClosed, CallTimeout: no name server answers.
         """
@@ -64,10 +64,12 @@ class Cluster:
         fields: Mapping[str, str] | None = None,
         timeout_ms: int = TIMEOUT_MS,
     ) -> Command:
-        """A broker's answer.
+        """Send a request to a broker and return its response.
 
-        :raises ResponseError: it refuses, and says why.
-        :raises ConnectionClosed, CallTimeout: it does not answer.
+        :param fields: the header fields.
+        :param timeout_ms: the time in ms, including that for connecting.
+        :raises ResponseError: the broker refuses; the remark says why.
+        :raises ConnectionClosed, CallTimeout: the broker does not answer.
         """
         return _checked(
             await self._session.call(address, Command(code, dict(fields or {})), timeout_ms),
@@ -77,7 +79,10 @@ class Cluster:
     async def ask_for(
         self, address: str, code: RequestCode, kind: Callable[[Mapping[str, Any]], T]
     ) -> T:
-        """What the JSON of a broker's answer says; raises as `ask`."""
+        """Send a request to a broker and parse the JSON body of its response with `kind`.
+
+        Raises as `ask`.
+        """
         return parse((await self.ask(address, code)).body, kind)
 
 

@@ -1,4 +1,4 @@
-"""How replication stands in a cluster."""
+"""The state of replication in a cluster, and the promotion of slaves."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from roquet.protocol.headers.admin import PromoteHeader
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 
 PROMOTE_TIMEOUT_MS: Final = 20_000
-"""Those who may be gone are asked, too."""
+"""The slave asks the other replicas first, and waits for those that may be down."""
 UP_AGAIN_S: Final = 60.0
 LOOK_AGAIN_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A broker and what it says. `end`: where its log ends, in bytes; None where it does not answer.
+    """A master or slave, and its state.
 
-    `status`: None where it does not answer, or is one of Apache's 4.x, which knows nothing of it.
-    `trouble`: why it did not answer.
+    `start` and `end` are the physical offsets at which its log starts and ends; None if it did not
+    answer. `status` is None if it did not answer, or is a broker of Apache 4.x, which does not have
+    this request. `trouble` says why it did not answer.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The brokers that share a name: the master with id 0, where there is one, and its slaves."""
+    """The brokers that share a broker name: the master (id 0), if there is one, and slaves."""
 
     name: str
     members: tuple[Member, ...]
@@ -49,7 +50,7 @@ class Replicas:
         return next((member for member in self.members if member.broker_id == MASTER_ID), None)
 
     def behind(self, member: Member) -> int | None:
-        """How many bytes the master has that the member lacks; None where one of them did not answer."""
+        """The lag of a member in bytes; None if it or the master did not answer."""
         master = self.master
         if master is None or master.end is None or member.end is None:
             return None
@@ -57,7 +58,7 @@ class Replicas:
 
 
 async def all_replicas(cluster: Cluster, name: str | None = None) -> list[Replicas]:
-    """Every broker name's members, or those of one name; each member is asked.
+    """Ask the members of all broker names, or of one, for their state.
 
     :raises ConnectionClosed, CallTimeout: no name server answers.
     """
@@ -91,13 +92,15 @@ async def _status(cluster: Cluster, address: str) -> HaStatus | None:
 
 
 async def promote(cluster: Cluster, address: str, role: str, *, fenced: bool, forced: bool) -> None:
-    """Let the slave at `address` be the master of its name, and wait until clients find it as such.
+    """Promote the slave at `address`, and wait until a name server lists it as master.
 
-    :param address: as the name servers have it.
+    :param address: the slave's address, as the name servers list it.
     :param role: SYNC_MASTER or ASYNC_MASTER.
-    :raises ResponseError: something speaks against it; says all that does.
+    :param fenced: the operator's word that the former master cannot run.
+    :param forced: promote the slave even if acknowledged messages are lost.
+    :raises ResponseError: the slave refuses; the remark has all reasons.
     :raises ConnectionClosed: the slave does not answer.
-    :raises CallTimeout: it does not answer in time, or has not come up as master in time.
+    :raises CallTimeout: the slave did not answer, or was not listed as master in time.
     """
     fields = PromoteHeader(role, fenced, forced).write()
     await cluster.ask(address, RequestCode.PROMOTE_SLAVE, fields, PROMOTE_TIMEOUT_MS)
@@ -106,7 +109,10 @@ async def promote(cluster: Cluster, address: str, role: str, *, fenced: bool, fo
             while not await _is_master(cluster, address):
                 await asyncio.sleep(LOOK_AGAIN_S)
     except TimeoutError:
-        text = f"{address} was promoted, but no name server lists it as master after {UP_AGAIN_S:.0f} s: see its log"
+        text = (
+            f"{address} was promoted, but no name server lists it as master after "
+            f"{UP_AGAIN_S:.0f} s: see its log"
+        )
         raise CallTimeout(text) from None
 
 

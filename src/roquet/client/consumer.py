@@ -272,7 +272,7 @@ class Consumer:
             self._locks.due.set()
 
     async def _drop_unlocked(self) -> None:
-        """Drop the queues whose locks expired or went to another member, until they are locked again."""
+        """Drop the queues whose locks expired or went to another member."""
         assert self._locks is not None
         lost = self._locks.ended()
         if lost:
@@ -471,7 +471,7 @@ def _subscriptions(
 
 
 def _log_unopened(delivery: Delivery, error: MessageError) -> None:
-    """Log a message that cannot be decoded: as an error the first time, for debugging its retries."""
+    """Log a message that cannot be decoded: as an error, but its retries at level DEBUG."""
     record = delivery.record
     log.log(
         logging.DEBUG if delivery.reconsume_times else logging.ERROR,

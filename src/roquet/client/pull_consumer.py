@@ -134,7 +134,7 @@ class PullConsumer:
         return await queue_calls.committed(self._session, group, queue, self._timeout_ms)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set the offset of `group` in a queue: the next offset to consume, forwards or backwards."""
+        """Set the offset of `group` in a queue, the next one to consume, forwards or backwards."""
         await queue_calls.commit(self._session, group, queue, lambda: offset, self._timeout_ms)
 
     async def pull(

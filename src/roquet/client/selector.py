@@ -27,8 +27,8 @@ _VERSION_MIN: Final = 232
 class Sql:
     """An SQL92 expression over message properties, such as `Sql("price > 10 AND TAGS = 'new'")`.
 
-    The broker evaluates it, and needs `enablePropertyFilter=true` for that. The section "Filters" of
-    docs/guide/broker.md describes the grammar.
+    The broker evaluates it, and needs `enablePropertyFilter=true` for that. See "Filters" in
+    docs/guide/broker.md.
     """
 
     expression: str

@@ -1,6 +1,7 @@
 """The result of a send.
 
-See docs/protocol/request-codes.md#response-codes and docs/protocol/producing.md#what-is-acknowledged.
+See docs/protocol/request-codes.md#response-codes and
+docs/protocol/producing.md#what-is-acknowledged.
 """
 
 from __future__ import annotations

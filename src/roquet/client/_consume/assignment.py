@@ -134,7 +134,7 @@ class Assignment:
     async def _give_back(
         self, locks: OrderLocks, queue: MessageQueue, fetcher: QueueFetcher, *, stores: bool
     ) -> None:
-        """Wait until the application has settled its message, store the offset, and unlock the queue.
+        """Wait until the application has settled its message, store the offset, unlock the queue.
 
         The lock is released after `BUSY_S_MAX` in any case.
         """

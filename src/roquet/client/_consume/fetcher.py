@@ -199,7 +199,7 @@ class QueueFetcher:
         return kept
 
     async def _start_over(self, result: PullResult) -> float:
-        """Handle an offset outside the queue: discard all messages, wait, continue at `next_offset`.
+        """Handle an offset outside the queue: discard all messages, wait, go on at `next_offset`.
 
         See docs/pitfalls.md#trap-57.
         """

@@ -62,7 +62,7 @@ class ProcessQueue:
 
     @property
     def progress(self) -> int:
-        """The consumer offset: the lowest message that is not settled, else the next one to pull."""
+        """The consumer offset: the lowest unsettled message, else the next one to pull."""
         return next(iter(self._sizes), self._taken_up_to)
 
     @property

@@ -26,8 +26,8 @@ STANDSTILL_MS: Final = 1000
 class PrefetchLimits:
     """Limits per queue of the messages that are in this process and not settled.
 
-    `count_max` is in messages and `size_max` in bytes. `span_max` is the distance of the last message
-    from the first, in queue offsets. Pulling pauses while a limit is exceeded.
+    `count_max` is in messages and `size_max` in bytes. `span_max` is the distance of the last
+    message from the first, in queue offsets. Pulling pauses while a limit is exceeded.
     """
 
     count_max: int = 1000

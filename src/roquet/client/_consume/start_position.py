@@ -15,7 +15,7 @@ from roquet.protocol.bodies.tables import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
 
 Start: TypeAlias = Literal["last", "first"] | datetime
-"""Where a group without a stored offset begins: at the end, at the beginning, or at a store time."""
+"""Where a group without a stored offset begins: the end, the beginning, or a store time."""
 
 
 def wire_name(start: Start) -> str:

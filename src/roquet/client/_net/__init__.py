@@ -1,4 +1,4 @@
-"""A client's session: routes, name servers, heartbeats, group members, calls to brokers.
+"""The session of a client: connections, routes, heartbeats, calls to brokers and from them.
 
 May import of `client`: received.
 """

@@ -1,4 +1,4 @@
-"""The first progress of a group that a broker hears of in a topic goes there alone."""
+"""Serializes the first offset commit of a group in a topic of a broker."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from roquet.protocol.records.message import MessageQueue
 
 
 class FirstCommitGuard:
-    """Keeps: of a group's queues in one topic of a broker, the first try to store one is over before others begin.
+    """Makes commits wait until the first commit of their group, broker and topic is over.
 
-    When two come at the same time and it knows the group in the topic not yet, Apache's broker (4.9.7) may forget one
-    of them, although it has answered both.
+    If two commits come at the same time and Apache's broker (4.9.7) has no offset of the group in
+    the topic yet, it may lose one of them, although it has answered both.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class FirstCommitGuard:
 
     @asynccontextmanager
     async def turn(self, group: str, queue: MessageQueue) -> AsyncIterator[None]:
-        """Store within this."""
+        """Wait, if needed, for the first commit; the caller commits inside the block."""
         key = group, queue.broker_name, queue.topic
         over = self._over.get(key)
         if over is not None:

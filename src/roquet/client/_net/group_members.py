@@ -1,4 +1,4 @@
-"""Who is in a group, as a broker knows it.
+"""The members of a consumer group, as a broker lists them.
 
 See docs/protocol/consuming.md#rebalance.
 """
@@ -22,9 +22,9 @@ TIMEOUT_MS = 3000
 
 
 async def member_ids(session: Session, group: str, route: Route) -> list[str]:
-    """The client ids in the group; none when no broker of the route knows the group or can be asked.
+    """The client ids of a group's members; empty if no broker of the route returns a list.
 
-    Brokers are asked in random order, masters before slaves, until one answers with a list.
+    Brokers are asked in random order, masters before slaves, until one returns a list.
     """
     addresses = [at for broker in route.brokers for at in all_addresses(broker)]
     session.runtime.random.shuffle(addresses)
@@ -37,12 +37,20 @@ async def member_ids(session: Session, group: str, route: Route) -> list[str]:
             if response.code == ResponseCode.SUCCESS:
                 return _ids(response.body)
         except (RoquetError, ValueError) as error:
-            log.warning("%s does not tell the members of %s: %s", at.address, group, error)
+            log.warning(
+                "group members not found, the next broker is asked: group=%s broker=%s error=%s",
+                group,
+                at.address,
+                error,
+            )
     return []
 
 
 def _ids(body: bytes) -> list[str]:
-    """:raises ValueError: the body is no list of ids."""
+    """Read the client ids of an answer.
+
+    :raises ValueError: the body is not a list of client ids.
+    """
     document = load(body)
     ids = document.get("consumerIdList") if isinstance(document, dict) else None
     if not isinstance(ids, list):

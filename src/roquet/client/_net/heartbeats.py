@@ -1,4 +1,4 @@
-"""Which groups this client is in, told to the brokers: a heartbeat each 30 s, a good-bye at the end."""
+"""Heartbeats: they register the groups of this client at the brokers every 30 s."""
 
 from __future__ import annotations
 
@@ -38,19 +38,23 @@ log = logging.getLogger(__name__)
 PERIOD_S: Final = 30.0
 TIMEOUT_MS: Final = 3000
 CONSUME_S_MAX: Final = 10.0
-"""So long brokers wait for a message that is to be consumed directly."""
+"""How long brokers wait for the result of a message that is consumed directly."""
 
 AnswerCheck: TypeAlias = Callable[[CheckTransactionHeader, Record, Connection], None]
-"""Takes a broker's question: which transaction, the message, and the connection to answer on."""
+"""Handles a check-back: its header, the half message, and the connection for the answer."""
 
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A consumer of this client, as its session sees it.
+    """A consumer of this client, as callbacks for the session.
 
-    `data` gives what heartbeats say of it, `wake` is told when the group's members changed, `reset` to go on at other
-    offsets, `states` tells how it stands with its queues, `consume` hands a message of a broker to the application
-    beside all others and tells whether that dealt with it.
+    - `data` returns its part of the heartbeats.
+    - `wake` is called when the members of the group changed.
+    - `reset` is called with new offsets of queues.
+    - `states` returns the states of its queues.
+    - `consume` delivers a message of an administrator; it returns whether the application
+      acknowledged it.
+    - `started_ms` is the time of its start, in ms since 1970.
     """
 
     data: Callable[[], ConsumerData]
@@ -62,10 +66,14 @@ class GroupMember:
 
 
 class Heartbeats:
-    """Keeps: every broker process of every known route hears of all groups of this client; only masters do as long as
-    there are no consumers (docs/protocol/consuming.md#heartbeats). No heartbeat is under way when a good-bye leaves:
-    brokers handle the two in different threads, and after a heartbeat that came last they would keep queues for a
-    member that is gone.
+    """Sends heartbeats with all groups of this client, and unregisters them at the end.
+
+    Heartbeats go to every broker process of every known route, but only to masters as long as the
+    client has no consumers (docs/protocol/consuming.md#heartbeats).
+
+    Invariant: no heartbeat is under way when a group is unregistered. Brokers handle the two
+    requests in different threads; a heartbeat that is handled last would register a member that has
+    left, and its queues would not be consumed.
     """
 
     def __init__(self, client_id: str, call: Call, routes: RouteTable) -> None:
@@ -74,10 +82,10 @@ class Heartbeats:
         self._routes = routes
         self._producers: dict[str, AnswerCheck | None] = {}
         self._consumers: dict[str, GroupMember] = {}
-        self._telling = asyncio.Lock()
+        self._sending = asyncio.Lock()
         self._heartbeats = Tasks()
         self.due = routes.changed
-        """Set when brokers are to hear of this client now."""
+        """Set to send heartbeats now."""
         self.handlers: dict[int, Handler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
@@ -88,18 +96,24 @@ class Heartbeats:
         }
 
     def join_as_producer(self, group: str, answer_check: AnswerCheck | None = None) -> None:
-        """:param answer_check: takes what brokers ask about transactions of the group."""
+        """Add a producer group.
+
+        :param answer_check: handles check-backs of the group.
+        """
         self._producers[group] = answer_check
         self.due.set()
 
     def join_as_consumer(self, group: str, member: GroupMember) -> None:
-        """:raises MessageError: this client is in that group already."""
+        """Add a consumer group.
+
+        :raises MessageError: this client is in the group already.
+        """
         if group in self._consumers:
             raise MessageError(f"one client cannot be in group {group} twice: use another session")
         self._consumers[group] = member
 
     async def run(self) -> None:
-        """Heartbeats, for ever; those that are due before their time are followed by a new division of queues."""
+        """Send heartbeats forever. One before its time is followed by a rebalance."""
         while True:
             early = await pause(self.due, PERIOD_S)
             await self.beat()
@@ -107,20 +121,20 @@ class Heartbeats:
                 member.wake()
 
     async def beat(self) -> list[AccessDenied]:
-        """Tell the brokers of the known routes now; those that cannot be told are logged. Gives what those said that
-        do not let us in.
+        """Send a heartbeat to the brokers of the known routes now.
 
-        It is told to the end when whoever waits for it is cancelled.
+        Failures are logged. Returns the errors of brokers that deny access. The heartbeat is
+        finished even if the caller is cancelled.
         """
         denials: list[AccessDenied] = []
         await asyncio.shield(self._heartbeats.start(self._beat(denials), "heartbeat"))
         return denials
 
     async def _beat(self, denials: list[AccessDenied]) -> None:
-        async with self._telling:
+        async with self._sending:
             if self._producers or self._consumers:
                 body = dump_bytes(self._heartbeat().to_json())
-                denials += await self._tell_all(
+                denials += await self._send_to_all(
                     lambda: Command(RequestCode.HEART_BEAT, body=body), "heartbeat"
                 )
 
@@ -128,11 +142,11 @@ class Heartbeats:
         consumers = tuple(member.data() for member in self._consumers.values())
         return Heartbeat(self._client_id, tuple(sorted(self._producers)), consumers)
 
-    async def _tell_all(self, request: Callable[[], Command], what: str) -> list[AccessDenied]:
+    async def _send_to_all(self, request: Callable[[], Command], what: str) -> list[AccessDenied]:
         addresses = sorted(at for at in self._routes.addresses() if self._consumers or at.is_master)
         denials: list[AccessDenied] = []
 
-        async def tell(address: str) -> None:
+        async def send(address: str) -> None:
             try:
                 checked(await self._call(address, request(), TIMEOUT_MS), address)
             except AccessDenied as denial:
@@ -141,40 +155,45 @@ class Heartbeats:
 
         await asyncio.gather(
             *(
-                attempt(lambda at=at: tell(at.address), f"{what} to {at.address}")  # type: ignore[misc]
+                attempt(lambda at=at: send(at.address), f"{what} to {at.address}")  # type: ignore[misc]
                 for at in addresses
             )
         )
         return denials
 
     async def leave_as_producer(self, group: str) -> None:
-        async with self._telling:
+        """Unregister a producer group."""
+        async with self._sending:
             if group in self._producers:
-                await self._say_good_bye(
+                await self._unregister(
                     UnregisterClientHeader(self._client_id, producer_group=group)
                 )
                 self._producers.pop(group, None)
 
     async def leave_as_consumer(self, group: str) -> None:
-        """The brokers tell the others of the group at once (docs/protocol/consuming.md#leaving)."""
-        async with self._telling:
+        """Unregister a consumer group.
+
+        The brokers notify the other members at once (docs/protocol/consuming.md#leaving).
+        """
+        async with self._sending:
             if group in self._consumers:
-                await self._say_good_bye(
+                await self._unregister(
                     UnregisterClientHeader(self._client_id, consumer_group=group)
                 )
                 self._consumers.pop(group, None)
 
     async def leave_all(self) -> None:
+        """Unregister all groups."""
         for group in list(self._consumers):
             await self.leave_as_consumer(group)
         for group in sorted(self._producers):
             await self.leave_as_producer(group)
         await self._heartbeats.close()
 
-    async def _say_good_bye(self, header: UnregisterClientHeader) -> None:
+    async def _unregister(self, header: UnregisterClientHeader) -> None:
         fields = header.write()
-        await self._tell_all(
-            lambda: Command(RequestCode.UNREGISTER_CLIENT, dict(fields)), "good-bye"
+        await self._send_to_all(
+            lambda: Command(RequestCode.UNREGISTER_CLIENT, dict(fields)), "unregistering"
         )
 
     def _members_changed(self, request: Command, _: Connection) -> None:
@@ -185,7 +204,13 @@ class Heartbeats:
     def _reset_offsets(self, request: Command, connection: Connection) -> None:
         member = self._consumers.get(request.fields.get("group", ""))
         offsets = reset_offsets(request.body)
-        log.info("%s sets %s back to %s", connection.peer_address, request.fields, offsets)
+        log.info(
+            "offsets reset by an administrator: group=%s topic=%s broker=%s offsets=%s",
+            request.fields.get("group", ""),
+            request.fields.get("topic", ""),
+            connection.peer_address,
+            ",".join(f"{queue}={offset}" for queue, offset in sorted(offsets.items())),
+        )
         if member is not None:
             member.reset(offsets)
 
@@ -210,7 +235,7 @@ class Heartbeats:
     async def _consumed(
         self, request: Command, member: GroupMember, record: Record, broker_name: str
     ) -> Command | None:
-        """None when the application takes longer than who asks will wait."""
+        """The answer with the result; None if the application takes longer than the broker waits."""
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(CONSUME_S_MAX):
@@ -226,9 +251,9 @@ class Heartbeats:
         answer_check = self._producers.get(group)
         if answer_check is None:
             log.warning(
-                "%s asks for a transaction of %s, which is none of ours",
-                connection.peer_address,
+                "check-back for a group that this client is not in: group=%s broker=%s",
                 group,
+                connection.peer_address,
             )
         else:
             answer_check(CheckTransactionHeader.read(request.fields), record, connection)

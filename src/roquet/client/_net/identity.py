@@ -1,4 +1,4 @@
-"""Who a client says it is: `ip@pid#unique`.
+"""Client ids: `ip@pid#random`.
 
 See docs/protocol/consuming.md#client-ids.
 """
@@ -11,16 +11,16 @@ import socket
 from ipaddress import ip_address
 
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
-"""Addresses of no host; asking for the way there sends nothing."""
+"""Addresses for documentation, which no host has. `connect` of a UDP socket sends nothing."""
 
 
 def new_client_id(chance: random.Random) -> str:
-    """An id that no other client has (docs/pitfalls.md#trap-65)."""
+    """A client id that no other client has (docs/pitfalls.md#trap-65)."""
     return f"{local_address()}@{os.getpid()}#{chance.getrandbits(48):012x}"
 
 
 def local_address() -> str:
-    """The address this host would use to reach others; loopback where there is no way out."""
+    """The address from which this host reaches other hosts; loopback if it has no route to them."""
     for family, elsewhere in _ELSEWHERE:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -32,7 +32,7 @@ def local_address() -> str:
 
 
 def address_bytes(client_id: str, chance: random.Random) -> bytes:
-    """The address in a client id as 4 or 16 bytes; random ones for an id that starts with no address."""
+    """The address in a client id, as 4 or 16 bytes; 4 random bytes if the id has no address."""
     try:
         return ip_address(client_id.partition("@")[0]).packed
     except ValueError:

@@ -1,4 +1,4 @@
-"""PURE: what brokers ask a member of a group for an administrator: codes 220, 221, 307, 309.
+"""PURE: the bodies of requests from administrators to a group member: codes 220, 221, 307, 309.
 
 See docs/protocol/request-codes.md#brokers-to-clients and docs/protocol/json.md#clients.
 """
@@ -19,8 +19,11 @@ from roquet.protocol.remoting.codes import VERSION_NAME
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """How this member stands with one queue: offsets of the lowest and the last message taken and not done, their
-    number and bytes, and when something was last pulled and last done (ms since the epoch).
+    """The state of one assigned queue.
+
+    `progress` is the consumer offset and `last` the highest offset of the messages that are not
+    settled; `count` and `size` are their number and bytes. `pulled_ms` and `done_ms` are the times
+    (ms since 1970) of the last pull and the last settled message.
     """
 
     progress: int
@@ -31,7 +34,7 @@ class QueueState:
     done_ms: int
 
     def to_json(self) -> dict[str, Any]:
-        """ProcessQueueInfo; there are no locks and no transactions here."""
+        """Apache's ProcessQueueInfo. Its fields for locks and transactions are constants."""
         return {
             "cachedMsgCount": self.count,
             "cachedMsgMaxOffset": self.last if self.count else 0,
@@ -51,9 +54,9 @@ class QueueState:
 
 
 def reset_offsets(body: bytes) -> dict[MessageQueue, int]:
-    """Queue -> offset to go on at, of either form of ResetOffsetBody.
+    """Read a ResetOffsetBody, as a list or as a table: queue -> new offset.
 
-    :raises PeerError: it is neither.
+    :raises PeerError: the body has neither form.
     """
     try:
         table: Any = load(body)["offsetTable"]
@@ -61,11 +64,13 @@ def reset_offsets(body: bytes) -> dict[MessageQueue, int]:
             return {queue_from_json(entry): json_long(entry, "offset") for entry in table}
         return {queue_from_json(load(key)): as_int64(offset) for key, offset in table.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PeerError(f"no table of offsets: {error!r}") from error
+        raise PeerError(
+            f"request to reset offsets without a table of offsets: {error!r}"
+        ) from error
 
 
 def status_body(states: Mapping[MessageQueue, QueueState], topic: str) -> bytes:
-    """GetConsumerStatusBody of one member and topic."""
+    """A GetConsumerStatusBody: the offsets of this member in one topic."""
     progress = {queue: state.progress for queue, state in states.items() if queue.topic == topic}
     return dump_dialect({"consumerTable": {}, "messageQueueTable": _by_queue(progress)})
 
@@ -73,7 +78,7 @@ def status_body(states: Mapping[MessageQueue, QueueState], topic: str) -> bytes:
 def running_info_body(
     data: ConsumerData, states: Mapping[MessageQueue, QueueState], started_ms: int
 ) -> bytes:
-    """ConsumerRunningInfo; no rates are counted, and no thread pool is there."""
+    """A ConsumerRunningInfo. It has no rates, and the size of the thread pool is a constant."""
     return dump_dialect(
         {
             "mqTable": _by_queue({queue: state.to_json() for queue, state in states.items()}),
@@ -91,7 +96,10 @@ def running_info_body(
 
 
 def consumed_body(is_done: bool, spent_ms: int) -> bytes:
-    """ConsumeMessageDirectlyResult."""
+    """A ConsumeMessageDirectlyResult.
+
+    :param is_done: whether the application acknowledged the message.
+    """
     result = "CR_SUCCESS" if is_done else "CR_LATER"
     return dump_bytes(
         {"autoCommit": True, "consumeResult": result, "order": False, "spentTimeMills": spent_ms}

@@ -1,4 +1,4 @@
-"""Which name server to ask, and asking it.
+"""Calls to the name servers of a client.
 
 See docs/pitfalls.md#trap-51 and docs/protocol/producing.md#finding-a-broker.
 """
@@ -19,9 +19,9 @@ Call = Callable[[str, Command, int], Awaitable[Command]]
 
 
 def split_addresses(text: str) -> list[str]:
-    """The addresses in `host:port;host:port`.
+    """Split `host:port;host:port` into addresses.
 
-    :raises ConfigError: there is none, or one has another form.
+    :raises ConfigError: there is no address, or one is not `host:port`.
     """
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     if not addresses:
@@ -35,7 +35,10 @@ def split_addresses(text: str) -> list[str]:
 
 
 class NameServers:
-    """Keeps: one server, picked at random, is asked as long as it answers; then the next in turn is."""
+    """The name servers of a client. One of them, chosen at random, is asked as long as it answers.
+
+    When it does not answer, the next one is chosen.
+    """
 
     def __init__(self, addresses: Iterable[str], call: Call, chance: random.Random) -> None:
         self.addresses = list(addresses)
@@ -44,10 +47,10 @@ class NameServers:
         self._chosen = 0
 
     async def ask(self, request: Command) -> Command:
-        """The response of the first name server that gives one, of whatever code.
+        """Ask until a name server answers; return the response, whatever its code is.
 
-        :raises ConnectionClosed: none can be reached.
-        :raises CallTimeout: none answers in time.
+        :raises ConnectionClosed: no name server can be reached.
+        :raises CallTimeout: no name server answers in time.
         """
         for _ in self.addresses[1:]:
             asked = self._chosen
@@ -64,6 +67,6 @@ class NameServers:
             raise
 
     def _move_on_from(self, asked: int) -> None:
-        """Unless another call, which failed as well, did so already."""
+        """Choose the next name server, unless a concurrent call has done so already."""
         if self._chosen == asked:
             self._chosen = (asked + 1) % len(self.addresses)

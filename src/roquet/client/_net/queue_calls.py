@@ -1,4 +1,4 @@
-"""Questions about one queue, and a group's progress in it: codes 14, 15, 29 to 31.
+"""Calls about one queue: its offsets, and a group's offset in it (codes 14, 15, 29 to 31).
 
 All of them go to the master, and to a slave while there is no master.
 
@@ -30,9 +30,9 @@ H = TypeVar("H", bound=Header)
 
 
 def answered(kind: type[H], response: Command, address: str) -> H:
-    """The response's header fields.
+    """The header fields of a response.
 
-    :raises PeerError: one that must be there is not.
+    :raises PeerError: a required field is missing.
     """
     try:
         return kind.read(response.fields)
@@ -43,9 +43,10 @@ def answered(kind: type[H], response: Command, address: str) -> H:
 def accepted(
     kind: type[H], response: Command, address: str, codes: Iterable[int] = (ResponseCode.SUCCESS,)
 ) -> H:
-    """The header fields of a response that has one of these codes.
+    """The header fields of a response with one of `codes`.
 
-    :raises ResponseError: it has another. PeerError: a field that must be there is not.
+    :raises ResponseError: the response has another code.
+    :raises PeerError: a required field is missing.
     """
     return answered(kind, checked(response, address, codes), address)
 
@@ -53,14 +54,14 @@ def accepted(
 async def min_offset(
     session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
 ) -> int:
-    """The first offset the queue still holds; -1 for a queue nobody wrote to."""
+    """The offset of the oldest message in a queue; -1 if there never was a message."""
     return await _bound(session, RequestCode.GET_MIN_OFFSET, queue, timeout_ms, choose)
 
 
 async def max_offset(
     session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
 ) -> int:
-    """The offset that the queue's next message will have."""
+    """The offset that the next message of a queue will have."""
     return await _bound(session, RequestCode.GET_MAX_OFFSET, queue, timeout_ms, choose)
 
 
@@ -78,7 +79,7 @@ async def _bound(
 async def offset_at(
     session: Session, queue: MessageQueue, timestamp_ms: int, timeout_ms: int
 ) -> int:
-    """The offset of the message stored at that time, or of the one stored nearest to it."""
+    """The offset of the message whose store time (ms since 1970) is nearest to `timestamp_ms`."""
     fields = SearchOffsetHeader(
         queue.topic, queue.queue_id, timestamp_ms, queue.broker_name
     ).write()
@@ -102,9 +103,9 @@ async def _offset(
 async def committed(
     session: Session, group: str, queue: MessageQueue, timeout_ms: int
 ) -> int | None:
-    """How far the group is with the queue, None where the broker knows nothing.
+    """The offset of a group in a queue, or None if the broker has none.
 
-    For a young queue brokers answer 0 rather than nothing (docs/pitfalls.md#trap-29).
+    For a young queue brokers answer 0 instead of none (docs/pitfalls.md#trap-29).
     """
     fields = QueryOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name).write()
     at, response = await session.call_broker(
@@ -118,9 +119,10 @@ async def committed(
 async def commit(
     session: Session, group: str, queue: MessageQueue, progress: Callable[[], int], timeout_ms: int
 ) -> tuple[BrokerAddress, int]:
-    """Store the group's progress, forwards or backwards; gives the process that took it, and what it took.
+    """Commit an offset, forwards or backwards; return the process that accepted it, and the offset.
 
-    :param progress: asked for each try: until one process after the other has not answered, pulls may have told more.
+    :param progress: returns the offset. It is called for each try, because pulls may have committed
+        a higher offset while earlier tries waited for an answer.
     """
     sent = progress()
 

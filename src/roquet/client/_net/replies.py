@@ -1,4 +1,4 @@
-"""Requests that wait for a reply, by their correlation ids.
+"""Requests that wait for a reply.
 
 See docs/protocol/producing.md#request-and-reply.
 """
@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class Replies:
-    """Keeps: a reply goes to the request that has its correlation id, the first one that comes; others are dropped."""
+    """The requests that wait for a reply, by their correlation ids.
+
+    The first reply to a request is taken; further ones are dropped.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -36,7 +39,7 @@ class Replies:
 
     @contextmanager
     def expect(self) -> Iterator[tuple[str, asyncio.Future[ReceivedMessage]]]:
-        """A new correlation id, and what will be the reply to it as long as the block lasts."""
+        """Make a correlation id; yield it and the future of its reply. It ends with the block."""
         correlation_id = str(uuid.UUID(int=self._runtime.random.getrandbits(128), version=4))
         reply = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
         try:
@@ -45,12 +48,19 @@ class Replies:
             del self._waiting[correlation_id]
 
     def _arrived(self, request: Command, connection: Connection) -> Command:
-        """A reply that nobody waits for any more is a success as well: who sent it cannot do better."""
+        """Handle a reply. One that no request waits for is answered with SUCCESS, too.
+
+        Its sender could do nothing about it.
+        """
         header = PushReplyHeader.read(request.fields)
         pairs = m.split_properties(header.properties) | {m.ARRIVE_TIME: str(self._runtime.now_ms())}
         waiting = self._waiting.get(pairs.get(m.CORRELATION_ID, ""))
         if waiting is None or waiting.done():
-            log.info("%s brings a reply that nobody waits for: %s", connection.peer_address, pairs)
+            log.info(
+                "reply dropped, no request waits for it: broker=%s correlation_id=%s",
+                connection.peer_address,
+                pairs.get(m.CORRELATION_ID, ""),
+            )
             return request.answer(ResponseCode.SUCCESS)
         try:
             waiting.set_result(reply_message(header, pairs, request.body))
@@ -62,7 +72,9 @@ class Replies:
 def reply_message(
     header: PushReplyHeader, pairs: Mapping[str, str], body: bytes
 ) -> ReceivedMessage:
-    """A reply as its requester gets it. It lies in no queue that is known here: its offsets are -1.
+    """A reply as `Producer.request` returns it.
+
+    The queue in which it is stored is not known here, so its offsets are -1.
 
     :raises MessageError: the body cannot be decompressed.
     """
@@ -86,19 +98,21 @@ def reply_message(
 
 
 def reply_properties(request: ReceivedMessage) -> tuple[str, dict[str, str]]:
-    """The topic of a reply to `request`, and the properties by which it finds its way.
+    """The topic and the system properties of a reply to `request`.
 
-    :raises MessageError: nobody waits for a reply, or it cannot be told where.
+    :raises MessageError: `request` asks for no reply, or does not name the cluster.
     """
     pairs = request.properties
     if m.REPLY_TO_CLIENT not in pairs or m.CORRELATION_ID not in pairs:
         raise MessageError(
-            f"message {request.message_id} asks for no reply: it was sent by `send`, not by `request`"
+            f"message {request.message_id} asks for no reply: "
+            "it was sent by `send`, not by `request`"
         )
     cluster = pairs.get(m.CLUSTER)
     if cluster is None:
         raise MessageError(
-            f"message {request.message_id} does not say in which cluster its sender waits"
+            f"message {request.message_id} has no property {m.CLUSTER}: "
+            "the topic of the reply is not known"
         )
     kept = {
         name: pairs[name] for name in (m.CORRELATION_ID, m.REPLY_TO_CLIENT, m.TTL) if name in pairs

@@ -1,4 +1,4 @@
-"""The routes a client uses: asked for once, then again every 30 s and whenever a broker cannot be reached."""
+"""The routes that a client uses. They are refreshed every 30 s, and when a broker fails."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ from roquet.transport.connection import checked
 
 REFRESH_PERIOD_S = 30.0
 _SMALL: Final = 64 * 1024
-"""Bytes of a route that is read at once, in some ms: that of 300 brokers. One of 6 MB takes half a second, and the
-loop belongs to the program, which may have other things to do."""
+"""Routes of up to this many bytes, those of 300 brokers, are parsed on the event loop in some ms.
+Larger ones are parsed in a thread: one of 6 MB takes half a second and would block the loop."""
 
 
 class RouteTable:
-    """Keeps: a route once found stays known, even when the name server no longer knows it (docs/pitfalls.md#trap-51).
+    """The cached routes of a client.
 
-    A topic that does not exist yet has, for producers, the route that it will be created with.
+    For producers, a topic that does not exist yet has the route that it will be created with.
+
+    Invariant: a route that was found stays cached, even if the name server no longer has it
+    (docs/pitfalls.md#trap-51).
     """
 
     def __init__(self, name_servers: NameServers) -> None:
@@ -42,19 +45,20 @@ class RouteTable:
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._answers: defaultdict[str, int] = defaultdict(int)
         self.changed = asyncio.Event()
-        """Set when a route changed; who waits for it clears it."""
+        """Set when a route changed; the task that waits for it clears it."""
 
     async def route(self, topic: str) -> Route:
-        """The topic's route, as known here or else as the name server says.
+        """The cached route of a topic, or else the name server's.
 
         :raises RouteNotFound: no broker has the topic.
-        :raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
-        :raises PeerError: what it tells is no route.
+        :raises ConnectionClosed: no name server can be reached.
+        :raises CallTimeout: no name server answers.
+        :raises PeerError: the name server's answer is not a usable route.
         """
         return self._known.get(topic) or await self.refresh(topic)
 
     async def publish_route(self, topic: str) -> Route:
-        """The same, or for an unknown topic the route it gets by being sent to.
+        """The route for sends: as `route`, or the one that an unknown topic will be created with.
 
         See docs/protocol/producing.md#topics-made-on-demand.
         """
@@ -69,13 +73,13 @@ class RouteTable:
             return self._templates[topic]
 
     def known_publish_route(self, topic: str) -> Route | None:
-        """The same without asking; one and the same object as long as nothing changed."""
+        """The cached route for sends; the same object as long as the route does not change."""
         return self._known.get(topic) or self._templates.get(topic)
 
     async def refresh(self, topic: str) -> Route:
-        """The route as the name server knows it now; callers that come together share one answer.
+        """Ask the name server for a route. Concurrent callers share one request.
 
-        :raises RouteNotFound: neither the name server nor this table knows one.
+        :raises RouteNotFound: neither the name server nor this table has a route.
         """
         seen = self._answers[topic]
         async with self._asking[topic]:
@@ -83,7 +87,8 @@ class RouteTable:
                 await self._renew(topic)
         if topic not in self._known:
             raise RouteNotFound(
-                f"no broker has topic {topic}, name servers {'; '.join(self._name_servers.addresses)}"
+                f"no broker has topic {topic} (name servers asked: "
+                f"{'; '.join(self._name_servers.addresses)}): create it, or check the addresses"
             )
         return self._known[topic]
 
@@ -119,16 +124,18 @@ class RouteTable:
     ) -> list[str]:
         """The names in one of the name server's topic lists.
 
-        :raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
+        :raises ConnectionClosed: no name server can be reached.
+        :raises CallTimeout: no name server answers.
         """
         response = checked(await self._name_servers.ask(Command(code)), "the name server")
         return parse(response.body, lambda json: [str(name) for name in json["topicList"]])
 
     async def refresh_all(self) -> None:
-        """Ask again for every route in use; stops at the first name server trouble, since all would have it.
+        """Refresh all cached routes. Stops if no name server answers.
 
-        :raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
-        :raises PeerError: of a topic it told what is no route; the others are known.
+        :raises ConnectionClosed: no name server can be reached.
+        :raises CallTimeout: no name server answers.
+        :raises PeerError: the answer for a topic was not a usable route; the others are refreshed.
         """
         wrong: PeerError | None = None
         for topic in [*self._known, *self._templates]:
@@ -141,7 +148,7 @@ class RouteTable:
             raise wrong
 
     def addresses(self) -> set[BrokerAddress]:
-        """Every broker process that a known route mentions."""
+        """The addresses of all broker processes in the cached routes."""
         return {
             address
             for route in self._routes()
@@ -155,6 +162,9 @@ class RouteTable:
 
 
 async def _read(body: bytes) -> Route:
-    """:raises ValueError: it is no route."""
+    """Parse a route.
+
+    :raises ValueError: the body is not a route.
+    """
     work = partial(parse, body, Route.from_json, DIALECT_VALUES_MAX)
     return work() if len(body) <= _SMALL else await asyncio.to_thread(work)

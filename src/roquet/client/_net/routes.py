@@ -1,4 +1,4 @@
-"""PURE: a topic's route -> its queues and the addresses to reach them.
+"""PURE: the queues of a route, and the addresses of their brokers.
 
 See docs/protocol/producing.md#queues-to-send-to.
 """
@@ -14,13 +14,15 @@ from roquet.protocol.records.message import MessageQueue, Permission
 
 MASTER_ID = 0
 TEMPLATE_QUEUES_MAX = 4
-"""Queues of a topic that a broker is to create on the first send (`defaultTopicQueueNums`)."""
+"""Maximum number of queues of a topic that a broker creates on the first send."""
 _DIGITS_MAX: Final = 20
-"""Of a number of queues; Python refuses some thousand, and what has more than these is impossible either way."""
+"""Digits that are read of a number of queues. Python refuses to parse numbers of some thousand
+digits, and any number with more than 20 exceeds `QUEUES_MAX` anyway."""
 
 QUEUES_MAX: Final = 1_000_000
-"""Queues of one topic that a client lists, which takes half a second; a broker has some thousand at most. Any number
-can be registered at a name server, and would be told to all clients."""
+"""Maximum number of queues of a topic; to list that many takes half a second. A broker has some
+thousand queues at most, but any number can be registered at a name server, which would pass it on
+to all clients."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,17 +38,18 @@ class BrokerAddress:
 
 
 def why_impossible(route: Route) -> str:
-    """Why no client can use a route; empty where one can."""
+    """Why a route cannot be used; empty if it can."""
     ordered = sum(count for _, count in _ordered_counts(route.order_conf or ""))
     count = max(ordered, sum(max(0, data.read_queues, data.write_queues) for data in route.queues))
     return f"{count} queues, possible are {QUEUES_MAX}" if count > QUEUES_MAX else ""
 
 
 def publish_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
-    """The queues that messages may be sent to, in an order that is stable while the route is.
+    """The queues of a topic that messages may be sent to, in a stable order.
 
-    A topic with an order configuration has exactly the queues named there, whether or not their broker is up;
-    any other has those that may be written and whose master is there (never send to a slave: docs/pitfalls.md#trap-52).
+    A topic with an order configuration has exactly the queues that it names, whether their brokers
+    are up or not. Any other topic has the writable queues whose master is registered; messages are
+    never sent to a slave (docs/pitfalls.md#trap-52).
     """
     if route.order_conf:
         return tuple(_ordered_queues(topic, route.order_conf))
@@ -80,7 +83,7 @@ def _has_master(broker: BrokerData | None) -> bool:
 
 
 def subscribe_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
-    """The queues that messages may be read from, sorted; a slave is enough."""
+    """The readable queues of a topic, sorted. Their broker needs no master; a slave is enough."""
     return tuple(
         sorted(
             MessageQueue(topic, data.broker_name, queue_id)
@@ -92,7 +95,7 @@ def subscribe_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
 
 
 def template_for_new_topic(default_topic: Route) -> Route:
-    """The route that a topic will have once a broker created it after the model of TBW102."""
+    """The route that a topic will have once a broker has created it from the template TBW102."""
     queues = (
         replace(data, read_queues=count, write_queues=count)
         for data in default_topic.queues
@@ -102,6 +105,7 @@ def template_for_new_topic(default_topic: Route) -> Route:
 
 
 def master_of(route: Route, broker_name: str) -> BrokerAddress | None:
+    """The address of a broker's master, or None if the route has none."""
     broker = _by_name(route).get(broker_name)
     if broker is None or MASTER_ID not in broker.addresses:
         return None
@@ -111,7 +115,10 @@ def master_of(route: Route, broker_name: str) -> BrokerAddress | None:
 def read_addresses(
     route: Route, broker_name: str, wanted_id: int = MASTER_ID
 ) -> list[BrokerAddress]:
-    """Where a queue of that broker can be read, best first: the wanted id, from a slave's the next one, the rest."""
+    """The addresses at which a broker's queues can be read, best first.
+
+    :param wanted_id: the broker id that comes first; after a slave's id comes the next higher id.
+    """
     broker = _by_name(route).get(broker_name)
     if broker is None:
         return []
@@ -122,4 +129,5 @@ def read_addresses(
 
 
 def all_addresses(broker: BrokerData) -> list[BrokerAddress]:
+    """The addresses of a broker's master and slaves."""
     return [BrokerAddress(broker_id, address) for broker_id, address in broker.addresses.items()]

@@ -1,4 +1,4 @@
-"""What the producers and consumers of one client id share: connections, routes, membership, calls from brokers."""
+"""The session: the connections, routes and heartbeats of one client id."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from roquet.transport.connection import Connection
 from roquet.transport.tls import Tls
 
 AVOID_S = 5.0
-"""How long an address whose connection failed is asked only after the others."""
+"""How long an address whose connection failed is asked only after the other addresses."""
 AVOID_SILENT_S = 30.0
-"""The same for one that does not answer at all: each try costs seconds."""
+"""As `AVOID_S`, for an address that does not answer. It is longer, as each try costs seconds."""
 SILENT_CALLS_MAX = 2
-"""Timeouts in a row after which a connection counts as dead: one late answer shall not cost the others theirs."""
+"""Timeouts in a row after which a connection is aborted. After one alone, a late answer would cost
+all other calls of the connection their answers."""
 
 T = TypeVar("T")
 Choose = Callable[[Route, str], Iterable[BrokerAddress]]
@@ -38,7 +39,13 @@ Choose = Callable[[Route, str], Iterable[BrokerAddress]]
 
 
 class Session:
-    """Keeps: one connection per address; whoever fails is avoided for a while, and its routes are asked for anew."""
+    """The shared state of the producers and consumers of one client id.
+
+    It has the connections, routes, heartbeats and replies, and handles requests from brokers. An
+    address that fails is avoided for a while, and the route is refreshed.
+
+    Invariant: there is at most one open connection per address.
+    """
 
     def __init__(
         self,
@@ -82,9 +89,8 @@ class Session:
             await self.membership.leave_all()
         finally:
             await self._channels.close()
-            await asyncio.sleep(
-                0
-            )  # closed transports tell their connections in the loop's next turn
+            # Closed transports notify their connections in the next turn of the event loop.
+            await asyncio.sleep(0)
 
     async def _refresh(self) -> None:
         await self.routes.refresh_all()
@@ -94,10 +100,11 @@ class Session:
     # calls
 
     async def call(self, address: str, request: Command, timeout_ms: int) -> Command:
-        """Ask `address`; the response, of whatever code. Connecting counts into the time.
+        """Send a request to `address` and return the response, whatever its code is.
 
-        :raises ConnectionClosed: not reachable, or it ended before the answer.
-        :raises CallTimeout: no answer in time.
+        :param timeout_ms: the time in ms, including that for connecting.
+        :raises ConnectionClosed: there is no connection, or it ended before the answer.
+        :raises CallTimeout: there was no answer in time.
         """
         connection, timeout_ms = await self._connection(address, timeout_ms)
         return await self._answered(address, connection, connection.call(request, timeout_ms))
@@ -105,12 +112,15 @@ class Session:
     async def call_all(
         self, address: str, requests: Sequence[Command], timeout_ms: int
     ) -> list[Command]:
-        """Ask `address` several things at once; the responses, in the order of the requests. Errors as of `call`."""
+        """Send several requests at once; return the responses in the order of the requests.
+
+        Raises as `call`.
+        """
         connection, timeout_ms = await self._connection(address, timeout_ms)
         return await self._answered(address, connection, connection.call_all(requests, timeout_ms))
 
     async def _connection(self, address: str, timeout_ms: int) -> tuple[Connection, int]:
-        """With what is left of the time."""
+        """A connection to `address`, and the rest of the time in ms."""
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             began = asyncio.get_running_loop().time()
@@ -132,13 +142,14 @@ class Session:
             async with asyncio.timeout(timeout_ms / 1000):
                 connection = await self._channels.connection(address)
         except TimeoutError:
-            raise CallTimeout(f"{address} took no connection within {timeout_ms} ms") from None
+            raise CallTimeout(f"no connection to {address} within {timeout_ms} ms") from None
         except ConnectionClosed as error:
             if isinstance(error.__cause__, TimeoutError):
                 raise CallTimeout(str(error)) from error
             raise
         if self._connections.get(address) not in (None, connection):
-            self.membership.due.set()  # the broker forgot this client with its old connection
+            # The broker has removed this client together with its former connection.
+            self.membership.due.set()
         self._connections[address] = connection
         return connection
 
@@ -149,9 +160,12 @@ class Session:
             connection.abort()
 
     async def notify(self, address: str, request: Command, timeout_ms: int) -> None:
-        """Send a one-way request. It waits for a broker that does not read: nothing would slow the sender down else.
+        """Send a one-way request.
 
-        :raises ConnectionClosed: not reachable; CallTimeout: no connection in time, or the broker did not read.
+        If the broker does not read, this waits for it. Nothing else slows the sender down.
+
+        :raises ConnectionClosed: there is no connection.
+        :raises CallTimeout: there was no connection in time, or the broker did not read.
         """
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
@@ -167,14 +181,18 @@ class Session:
         timeout_ms: int,
         choose: Choose = read_addresses,
     ) -> tuple[BrokerAddress, Command]:
-        """Ask the processes of the queue's broker one after the other until one answers; its answer, of whatever code.
+        """Ask the processes of a queue's broker until one answers.
 
-        Whenever one fails the route is asked for anew; when all fail, those that are new in it are asked, too.
+        Returns the address of that process and its response, whatever its code is. When a process
+        fails, the route is refreshed in the background. When all fail, the processes that are new
+        in the refreshed route are asked, too.
 
-        :param choose: which ones, best first; those that failed a short while ago come last.
-        :param timeout_ms: for each of them.
-        :raises RouteNotFound: the route has none of the wanted.
-        :raises ConnectionClosed: none can be reached; CallTimeout: the last one did not answer.
+        :param request: makes the request for a process.
+        :param timeout_ms: the time in ms for each process.
+        :param choose: selects the processes, best first; those that failed recently come last.
+        :raises RouteNotFound: `choose` selected no process of the route.
+        :raises ConnectionClosed: no process can be reached.
+        :raises CallTimeout: the last process did not answer.
         """
         return await self._in_turn(
             queue, lambda at: self.call(at.address, request(at), timeout_ms), choose
@@ -187,7 +205,7 @@ class Session:
         timeout_ms: int,
         choose: Choose = read_addresses,
     ) -> tuple[BrokerAddress, list[Command]]:
-        """As `call_broker`, for several requests at once, which go to the same process."""
+        """As `call_broker`, for several requests, which go to the same process at once."""
         return await self._in_turn(
             queue, lambda at: self.call_all(at.address, requests(at), timeout_ms), choose
         )
@@ -213,14 +231,14 @@ class Session:
                     self.refresh_soon(queue.topic)
                     failure = error
         raise failure or RouteNotFound(
-            f"no fitting address of broker {queue.broker_name} in the route of {queue.topic}"
+            f"route of {queue.topic}: no address of broker {queue.broker_name} can be used"
         )
 
     def _avoid(self, address: str, seconds: float) -> None:
         self._avoided_until[address] = asyncio.get_running_loop().time() + seconds
 
     def refresh_soon(self, topic: str) -> None:
-        """Ask for a topic's route beside the calls: they shall not wait for a name server that may be gone as well."""
+        """Refresh a route in the background, as the name server may not answer either."""
         if topic not in self._refreshing:
             self._refreshing.add(topic)
             self.tasks.start(self._refresh_one(topic), f"route of {topic}")
@@ -242,4 +260,5 @@ class Session:
 
 
 def masters_only(route: Route, broker_name: str) -> list[BrokerAddress]:
+    """The address of a broker's master; empty if the route has none."""
     return [at for at in read_addresses(route, broker_name) if at.broker_id == MASTER_ID]

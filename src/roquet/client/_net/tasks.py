@@ -1,4 +1,4 @@
-"""The tasks that a client object owns: none is left when it is closed, no failure goes unseen."""
+"""The background tasks of a client object: cancelled when it is closed, failures are logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ log = logging.getLogger(__name__)
 
 
 class Tasks:
-    """Keeps: every task started here is either running, or ended and, if it failed, logged."""
+    """A set of background tasks.
+
+    Invariant: every task is running, or it has ended and its failure, if any, was logged.
+    """
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
@@ -27,21 +30,21 @@ class Tasks:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("task %s failed", task.get_name(), exc_info=task.exception())
+            log.error("background task ended: task=%r", task.get_name(), exc_info=task.exception())
 
     async def finish(self, within_s: float) -> None:
-        """Let all end by themselves for so long, then cancel what has not."""
+        """Wait `within_s` seconds for the tasks to end, then cancel the others."""
         if self._running:
             await asyncio.wait(self._running, timeout=within_s)
         await self.close()
 
     async def close(self) -> None:
-        """Cancel all and wait until they are gone."""
+        """Cancel all tasks and wait until they have ended."""
         await cancel(*self._running)
 
 
 async def cancel(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks and wait until they are gone."""
+    """Cancel tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     if tasks:
@@ -49,8 +52,12 @@ async def cancel(*tasks: asyncio.Task[None]) -> None:
 
 
 async def every(period_s: float, work: Callable[[], Awaitable[object]], what: str) -> None:
-    """Do `work` each `period_s` seconds, for ever; what goes wrong is tried again next time, and logged once until it
-    works again."""
+    """Run `work` every `period_s` seconds, forever.
+
+    A failure is logged as a warning, further ones in a row for debugging.
+
+    :param what: the name of the work in the log.
+    """
     works = True
     while True:
         await asyncio.sleep(period_s)
@@ -60,20 +67,24 @@ async def every(period_s: float, work: Callable[[], Awaitable[object]], what: st
 async def attempt(
     work: Callable[[], Awaitable[object]], what: str, level: int = logging.WARNING
 ) -> bool:
-    """Whether `work` succeeded; what went wrong is logged."""
+    """Run `work`; return whether it succeeded. A failure is logged.
+
+    :param what: the name of the work in the log.
+    :param level: the log level of expected errors (`RoquetError`).
+    """
     try:
         await work()
     except RoquetError as error:
-        log.log(level, "%s: %s", what, error)
+        log.log(level, "client task failed: task=%r error=%s", what, error)
     except Exception:
-        log.exception("%s failed", what)
+        log.exception("client task failed unexpectedly: task=%r", what)
     else:
         return True
     return False
 
 
 async def pause(event: asyncio.Event, seconds: float) -> bool:
-    """Wait until `event` is set, at most `seconds`; whether it was. It is cleared then."""
+    """Wait until `event` is set, at most `seconds`; clear it and return whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -49,7 +49,9 @@ class EncodedMessage:
     max_reconsume_times: int | None = None
 
     def request(self, group: str, queue: MessageQueue, now_ms: int) -> Command:
-        """The send request, with one-letter field names (docs/protocol/producing.md#a-sends-header).
+        """The send request, with one-letter field names.
+
+        See docs/protocol/producing.md#a-sends-header.
 
         :param now_ms: the born time.
         """

@@ -33,7 +33,9 @@ RETRIED_CODES: Final = frozenset(
         205,
     )
 )
-"""Response codes after which a send is retried (docs/protocol/producing.md#what-a-client-tries-again).
+"""Response codes after which a send is retried.
+
+See docs/protocol/producing.md#what-a-client-tries-again.
 
 Apache's client 4.9 does not retry SYSTEM_BUSY; 5.x and roquet do. The broker has not stored the
 message, so a retry cannot store it twice.
@@ -196,7 +198,7 @@ class Sender:
         return (await self._topic_route(topic, deadline)).queues
 
     async def _topic_route(self, topic: str, deadline: float) -> TopicRoute:
-        """The route of a topic. One without a master is refreshed each time, as a master may be back."""
+        """The route of a topic. One without a master is always refreshed: it may be back."""
         routes = self._session.routes
         route = routes.known_publish_route(topic) or await self._ask(
             topic, routes.publish_route, deadline

@@ -1,4 +1,4 @@
-"""Unique keys (UNIQ_KEY): the ids that a producer gives its messages, in the layout of Apache's clients.
+"""Unique keys (UNIQ_KEY): ids that a producer gives its messages, laid out as Apache's are.
 
 A key is, in hex: address, process, salt, milliseconds since the month began (local time), counter.
 It has 32 digits with an IPv4 address, 56 with an IPv6 address. Tools derive the time from the key
@@ -47,8 +47,8 @@ class UniqueKeys:
     def run(self, count: int) -> tuple[str, int]:
         """Reserve the keys of `count` messages, at most 65,536.
 
-        Returns the digits that all keys begin with, and the counter of the first key. The counters of
-        the others follow; 65,535 is followed by 0.
+        Returns the digits that all keys begin with, and the first key's counter. The counters of the
+        others follow; 65,535 is followed by 0.
         """
         now_ms = self._now_ms()
         if now_ms >= self._month_end_ms:
