@@ -92,7 +92,7 @@ def test_a_topic_goes_through_all_commands(
         ),
         (
             ("archive", "x", "-t", "orders", "-o", "startingOffsets=1"),
-            "startingOffsets: the job settles this by itself",
+            "startingOffsets: the job sets this option itself",
         ),
         (("archive", "x", "-t", "orders", "-o", "tag=1"), "unknown option tag: did you mean tags?"),
         (
@@ -110,7 +110,7 @@ def test_a_topic_goes_through_all_commands(
         (("restore", "nowhere"), "is no archive: roquet pipeline archive creates one"),
         (("replay", "orders", "--to", "orders"), "to: the messages are in orders already"),
         (("audit",), "give topics with -t or --pattern"),
-        (("audit", "-t", "orders", "--right", "/store"), "the broker's name is missing"),
+        (("audit", "-t", "orders", "--right", "/store"), "the broker name is missing"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_line(

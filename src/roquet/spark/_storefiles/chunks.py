@@ -65,15 +65,15 @@ def pieces(part: StorePart, wants: Wants) -> Iterator[RecordBlock | Damage]:
 def _walked(part: StorePart) -> Iterator[RecordBlock | Damage]:
     """All records and damage of the part."""
     walk = LogScanner(part.log, part.end, start=part.start, limit=part.end, piece_size=PIECE_SIZE)
-    told = 0
+    yielded = 0
     while walk.end < part.end:
         begun = walk.end
         for block in walk.blocks():
-            yield from (_within(part, damage) for damage in walk.damages[told:])
-            told = len(walk.damages)
+            yield from (_within(part, damage) for damage in walk.damages[yielded:])
+            yielded = len(walk.damages)
             yield block
-        yield from (_within(part, damage) for damage in walk.damages[told:])
-        told = len(walk.damages)
+        yield from (_within(part, damage) for damage in walk.damages[yielded:])
+        yielded = len(walk.damages)
         if walk.end == begun:
             yield Damage(begun, part.end, walk.behind or "zeros stand where records should")
             break
