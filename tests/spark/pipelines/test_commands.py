@@ -101,7 +101,7 @@ def test_a_topic_goes_through_all_commands(
         ),
         (
             ("archive", "x", "-t", "orders", "--store-dir", "/x"),
-            "1 store directories and 0 brokers' names",
+            "1 store directories and 0 broker names",
         ),
         (
             ("archive", "x", "-t", "orders", "-b", "broker-a"),
