@@ -213,12 +213,12 @@ def test_two_copies_of_a_store_are_not_archived_twice(spark: SparkSession, tmp_p
 @pytest.mark.parametrize(
     ("paths", "brokers", "words"),
     [
-        (("a", "b"), ("broker-a",), "2 store directories and 1 brokers' names"),
-        (("a",), (), "1 store directories and 0 brokers' names"),
+        (("a", "b"), ("broker-a",), "2 store directories and 1 broker names"),
+        (("a",), (), "1 store directories and 0 broker names"),
         (
             ("a", "b"),
             ("broker-a", "broker-a"),
-            "of two stores of one broker each message would come twice",
+            "two stores of one broker would add each message twice",
         ),
     ],
 )
