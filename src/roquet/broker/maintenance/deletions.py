@@ -85,7 +85,7 @@ class DeletionQueue:
     def _failed(self, row: _Row, deletion: Deletion, error: OSError) -> None:
         if not any(other.failures for other in self._rows.values()):
             log.error(
-                "expired file not deleted, will be retried, the files after it wait;"
+                "expired file cannot be deleted, will be retried, the files after it wait;"
                 " make it deletable or delete it: path=%s error=%s",
                 deletion.path,
                 error,
