@@ -235,7 +235,7 @@ class Heartbeats:
     async def _consumed(
         self, request: Command, member: GroupMember, record: Record, broker_name: str
     ) -> Command | None:
-        """The answer with the result; None if the application takes longer than the broker waits."""
+        """The answer with the result; None if the application took longer than brokers wait."""
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(CONSUME_S_MAX):

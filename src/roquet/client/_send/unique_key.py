@@ -47,8 +47,8 @@ class UniqueKeys:
     def run(self, count: int) -> tuple[str, int]:
         """Reserve the keys of `count` messages, at most 65,536.
 
-        Returns the digits that all keys begin with, and the first key's counter. The counters of the
-        others follow; 65,535 is followed by 0.
+        Returns the digits that all keys begin with, and the first key's counter. The counters of
+        the others follow; 65,535 is followed by 0.
         """
         now_ms = self._now_ms()
         if now_ms >= self._month_end_ms:
