@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -175,6 +176,7 @@ def test_a_stranger_disturbs_nobody_and_is_told_of(couple: Couple, kind: str) ->
 def test_idle_connections_and_a_slave_that_never_reads_disturb_nobody_and_are_told_of(
     couple: Couple,
 ) -> None:
+    began = time.monotonic()
     with ExitStack() as open_links, sending(couple):
         idle = [open_links.enter_context(ha_port(couple)) for _ in range(IDLE)]
         deaf = open_links.enter_context(ha_port(couple))
@@ -185,7 +187,8 @@ def test_idle_connections_and_a_slave_that_never_reads_disturb_nobody_and_are_to
         wait_until(lambda: lost_slaves(couple, told) > 0, f"'{told}' in the master's log")
         received = read_to_end(deaf)
         assert 0 < len(received) < 10 * MIB, "it was dropped before it was sent all"
-    assert lost_slaves(couple, told) == 1, "they are of one host"
+    minutes = (time.monotonic() - began) // 60
+    assert lost_slaves(couple, told) <= 1 + minutes, "of one host one is logged each minute"
 
 
 def test_a_slave_whose_transfers_are_cut_has_the_log_in_the_end(couple: Couple) -> None:

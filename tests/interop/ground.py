@@ -23,8 +23,9 @@ QUICK: Final[Mapping[str, str | int]] = {
     "enablePropertyFilter": "true",
     "traceTopicEnable": "true",
     "waitTimeMillsInSendQueue": 10_000,
+    "osPageCacheBusyTimeOutMills": 20_000,
 }
-"""What has to wait waits briefly; a busy machine is no reason to refuse a send."""
+"""What has to wait waits briefly; neither a busy machine nor a slow drive refuses a send."""
 STRICT: Final[Mapping[str, str | int]] = {
     "autoCreateTopicEnable": "false",
     "autoCreateSubscriptionGroup": "false",

@@ -8,6 +8,7 @@ from functools import partial
 from tests.interop.apache import PATIENT, Client, Version, go_client, require_go, start_go_client
 from tests.interop.ground import BROKER, DELAY_LEVELS_S
 from tests.interop.scenarios.registry import scenario
+from tests.interop.scenarios.retrying import dead_letters
 from tests.interop.scene import QUIET_SECONDS, Lines, Scene
 
 SECONDS = 60
@@ -88,8 +89,7 @@ def go_a_refused_message_comes_again_and_ends_as_a_dead_letter(scene: Scene) -> 
     with consumer(scene, topic, group, "--fail", 9, "--max-reconsume", 1) as member:
         lines = member.wait_lines(2)
         assert [line["reconsumeTimes"] for line in lines] == [0, 1]
-        scene.wait(lambda: scene.max_offset(f"%DLQ%{group}") == 1, "a dead letter")
-    (letter,) = scene.pull().take(f"%DLQ%{group}", 0, 0)["messages"]
+        (letter,) = dead_letters(scene, group, 1)
     assert (letter["body"], letter["keys"]) == ("message-0", "K0")
 
 
