@@ -34,7 +34,7 @@ SIDES: Final = {
 }
 
 
-class SlowReader(NamedTuple):
+class Reading(NamedTuple):
     """What one side came to in one round: figures by their names in `TABLES`, count and checksum of the rows read."""
 
     size: int
@@ -101,7 +101,7 @@ TABLES: Final = (
 )
 
 
-def page(readings: Sequence[SlowReader], rows: int) -> str:
+def page(readings: Sequence[Reading], rows: int) -> str:
     sizes = sorted({reading.size for reading in readings})
     for size in sizes:
         found = {tuple(reading.sums) for reading in readings if reading.size == size}
@@ -142,7 +142,7 @@ def page(readings: Sequence[SlowReader], rows: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lines(table: Table, size: int, readings: Sequence[SlowReader]) -> Iterator[str]:
+def _lines(table: Table, size: int, readings: Sequence[Reading]) -> Iterator[str]:
     first, *others = table.figures.values()
     yield f"| | {' | '.join((first, '/ Kafka', *others))} |"
     yield f"|{' --- |' * (len(table.figures) + 2)}"
@@ -155,7 +155,7 @@ def _lines(table: Table, size: int, readings: Sequence[SlowReader]) -> Iterator[
         yield f"| {SIDES[side]} | {' | '.join((shown[0], f'{ratio:.2f}', *shown[1:]))} |"
 
 
-def _values(name: str, size: int, side: str, readings: Sequence[SlowReader]) -> list[float]:
+def _values(name: str, size: int, side: str, readings: Sequence[Reading]) -> list[float]:
     return [
         each.figures[name]
         for each in readings

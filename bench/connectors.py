@@ -31,7 +31,7 @@ from bench.connector_page import (
     PARQUET,
     READY,
     STORE,
-    SlowReader,
+    Reading,
     page,
 )
 from bench.couples import HEAP
@@ -205,7 +205,7 @@ class Round:
 
 def measured(
     folder: Path, options: argparse.Namespace, size: int, number: int
-) -> Iterator[SlowReader]:
+) -> Iterator[Reading]:
     rows, few = folder / f"rows-{size}", folder / f"few-{size}"
     if not rows.exists():
         make_rows(rows, options.rows, size)
@@ -214,7 +214,7 @@ def measured(
         sums = found.pop("sums")
         for name, value in found.items():
             print(f"round {number}, {size} bytes, {side}: {name} {value:,.2f}", flush=True)
-        yield SlowReader(size, side, found, sums)
+        yield Reading(size, side, found, sums)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for size in options.sizes:
                     for reading in measured(Path(folder), options, size, number):
                         print(json.dumps(reading._asdict()), file=file, flush=True)
-        readings = [SlowReader(**json.loads(line)) for line in kept.read_text().splitlines()]
+        readings = [Reading(**json.loads(line)) for line in kept.read_text().splitlines()]
     if not options.only:
         options.results.write_text(page(readings, options.rows))
 

@@ -28,7 +28,7 @@ SETTINGS: Final = {
 }
 
 
-class BrokerLiveness:
+class Life:
     """One broker whose topics are filled and deleted, whose old files go, and that ends in every way.
 
     Keeps: `acknowledged` is what must be readable, by topic: body by queue offset. None: nobody knows, since a deletion
@@ -139,14 +139,14 @@ class BrokerLiveness:
 def test_what_threads_and_the_loop_do_to_files_at_once_harms_none(seed: int) -> None:
     with Simulation(seed) as sim, SwallowedErrors() as swallowed:
         sim.check_always(swallowed.check)
-        BrokerLiveness(sim).go_on()
+        Life(sim).go_on()
 
 
 def test_a_topic_that_is_deleted_while_a_checkpoint_is_made_does_not_come_back() -> None:
     """At any moment of the checkpoint, and with a crash at any moment after the deletion was answered."""
     for moment in range(40):
         with Simulation(moment) as sim:
-            life = BrokerLiveness(sim)
+            life = Life(sim)
             life.host.drive.speed = DriveSpeed((0.1, 0.1), spike_chance=0.0)
             life.send_kept()
             life.send_deleted()
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_deleted_is_told_of_once_and_holds_up_no_other_fol
 ) -> None:
     caplog.set_level(logging.INFO)
     with Simulation(1) as sim:
-        life = BrokerLiveness(sim)
+        life = Life(sim)
         for _ in range(60):
             life.send_kept()
         sim.run_for(61)
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_deleted_is_told_of_once_and_holds_up_no_other_fol
 
 def test_files_behind_one_that_cannot_be_deleted_wait_for_it() -> None:
     with Simulation(1) as sim:
-        life = BrokerLiveness(sim)
+        life = Life(sim)
         for _ in range(60):
             life.send_kept()
         sim.run_for(61)

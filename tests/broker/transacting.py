@@ -45,7 +45,7 @@ class TransactionProducer(Client):
 
     def half(
         self, body: bytes = b"body", topic: str = "T", queue_id: int = 1, **more: str
-    ) -> HalfRecord:
+    ) -> StoredHalf:
         pairs = {
             "TRAN_MSG": "true",
             "PGROUP": self.group,
@@ -68,9 +68,9 @@ class TransactionProducer(Client):
             "clients read it as that of the topic they sent to"
         )
         _, _, at = parse_offset_message_id(answer.fields["msgId"])
-        return HalfRecord(int(answer.fields["queueOffset"]), at)
+        return StoredHalf(int(answer.fields["queueOffset"]), at)
 
-    def end(self, half: HalfRecord, kind: int, **more: object) -> Command:
+    def end(self, half: StoredHalf, kind: int, **more: object) -> Command:
         """By a request that wants an answer, as Go's client does."""
         fields = {
             "producerGroup": self.group,
@@ -82,7 +82,7 @@ class TransactionProducer(Client):
         return self.call(RequestCode.END_TRANSACTION, **fields)
 
 
-class HalfRecord:
+class StoredHalf:
     """Where a half message stands."""
 
     def __init__(self, offset: int, at: int) -> None:

@@ -33,7 +33,7 @@ ODD: Final = [
 """Numbers that do not fit a record's fields, or a property that is none."""
 
 
-class SendHandler:
+class Sends:
     """Keeps: `acknowledged` are the bodies that were answered with 0."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def test_a_promoted_slave_has_all_that_was_acknowledged_beside_odd_clients(
     cluster: RoquetCluster,
 ) -> None:
     """One record that was half packed used to stop the slave's dispatch, and a promotion erased what came behind it."""
-    master, slave, sends = cluster.master, cluster.slave, SendHandler()
+    master, slave, sends = cluster.master, cluster.slave, Sends()
     cluster.create_topic(TOPIC, 1)
     for odd in ODD:
         sends.send(master.address, 10)
@@ -120,7 +120,7 @@ def test_one_file_that_cannot_be_deleted_costs_nothing_but_its_room(protected: P
         RoquetNameServer() as names,
         RoquetBroker(names.address, store_dir=protected / "store", properties=settings) as broker,
     ):
-        folder, sends = protected / "store" / "commitlog", SendHandler()
+        folder, sends = protected / "store" / "commitlog", Sends()
         sends.send(broker.address, 1)
         while len(list(folder.iterdir())) < 8:
             sends.send(broker.address, 50)

@@ -26,7 +26,7 @@ SEND_TIMEOUT_MS = 2000
 LINKS = {"good": GOOD, "far": Quality(delay_s=0.03), "lossy": Quality(loss=0.03), "cut": CUT}
 
 
-class SendHandler:
+class Sends:
     """What Apache's producer was told so far."""
 
     def __init__(self, cluster: FarCluster) -> None:
@@ -83,7 +83,7 @@ def test_what_is_acknowledged_is_at_master_and_slave_after_every_kill(
     require_java()
     chance = random.Random(kill_seed)
     with FarCluster("slave", seed=kill_seed) as cluster:
-        sends = SendHandler(cluster)
+        sends = Sends(cluster)
         for number in range(1, rounds + 1):
             sends.wait_more()
             say(f"{number}: {kill_one_side(cluster, chance)}")

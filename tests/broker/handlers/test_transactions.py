@@ -24,7 +24,7 @@ from tests.broker.served import SEND, serving, started
 from tests.broker.transacting import (
     ADDRESS,
     PERIOD_S,
-    HalfRecord,
+    StoredHalf,
     TransactionProducer,
     bodies,
     queue,
@@ -177,7 +177,7 @@ def test_a_plain_message_is_no_half_message_whatever_its_properties_say(
     }
     answer = producer.call(RequestCode.SEND_MESSAGE_V2, b"body", **fields)
     _, _, at = parse_offset_message_id(answer.fields["msgId"])
-    assert producer.end(HalfRecord(0, at), COMMIT).code == 1
+    assert producer.end(StoredHalf(0, at), COMMIT).code == 1
     assert (
         producer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=answer.fields["msgId"]).code == 1
     )

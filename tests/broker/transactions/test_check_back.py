@@ -25,7 +25,7 @@ from tests.broker.transacting import (
     ADDRESS,
     PERIOD_S,
     SMALL_LOG,
-    HalfRecord,
+    StoredHalf,
     TransactionProducer,
     bodies,
     queue,
@@ -54,7 +54,7 @@ def test_a_producer_is_asked_about_what_it_left_open_by_the_record_that_counts_t
     assert renewed.properties == first.properties | {CHECK_TIMES: "1", FIRST_HALF_OFFSET: "0"}
     assert (
         producer.end(
-            HalfRecord(1, renewed.physical_offset), COMMIT, fromTransactionCheck="true"
+            StoredHalf(1, renewed.physical_offset), COMMIT, fromTransactionCheck="true"
         ).code
         == 0
     )
@@ -79,7 +79,7 @@ def test_a_word_on_a_record_that_was_written_again_meanwhile_ends_the_transactio
     half = producer.half()
     sim.run_for(PERIOD_S)
     assert producer.end(half, COMMIT).code == 0
-    assert producer.end(HalfRecord(1, queue(node, HALF_TOPIC)[1].physical_offset), COMMIT).code == 1
+    assert producer.end(StoredHalf(1, queue(node, HALF_TOPIC)[1].physical_offset), COMMIT).code == 1
     sim.run_for(3 * PERIOD_S)
     assert (bodies(node), len(producer.asked)) == (["body"], 1)
 
@@ -198,7 +198,7 @@ def test_what_was_given_up_can_be_resumed(sim: Simulation) -> None:
     (_, (header, _)) = producer.asked
     assert (
         producer.end(
-            HalfRecord(header.tran_state_table_offset, header.commit_log_offset), COMMIT
+            StoredHalf(header.tran_state_table_offset, header.commit_log_offset), COMMIT
         ).code
         == 0
     )
@@ -305,7 +305,7 @@ def test_a_message_for_a_queue_that_cannot_be_is_given_up(
     node.host.call(put)
     half = producer.half(b"good")
     bad = queue(node, HALF_TOPIC)[0]
-    assert producer.end(HalfRecord(0, bad.physical_offset), COMMIT).code == 1
+    assert producer.end(StoredHalf(0, bad.physical_offset), COMMIT).code == 1
     sim.run_for(PERIOD_S)
     assert bodies(node, CHECK_MAX_TIME_TOPIC, 0) == ["bad"]
     assert [record.body for _, record in producer.asked] == [b"good"]
