@@ -1,4 +1,6 @@
-"""`python -m bench`: roquet's broker and Apache's, measured in turn; `--help` lists what can be chosen."""
+"""`python -m bench`: roquet's broker and Apache's, measured in turn; `--help` lists what can be
+chosen.
+"""
 
 from __future__ import annotations
 

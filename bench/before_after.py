@@ -1,8 +1,10 @@
-"""Two states of roquet's source under one load, side by side: what a change costs, also on a machine that is shared.
+"""Two states of roquet's source under one load, side by side: what a change costs, also on a
+machine that is shared.
 
-Such a machine gets faster and slower by a third within a minute, so that runs one after the other say nothing about a
-few hundredths. Here each state has its broker and its client for the whole round. One of the two is stopped (SIGSTOP)
-while the other works for a second; then they change places. Neighbours are compared: two seconds of the machine.
+Such a machine gets faster and slower by a third within a minute, so that runs one after the other
+say nothing about a few hundredths. Here each state has its broker and its client for the whole
+round. One of the two is stopped (SIGSTOP) while the other works for a second; then they change
+places. Neighbours are compared: two seconds of the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from tests.interop import wire
 from tests.interop.processes import Program, wait_until
 
 SETTLE_S: Final = 0.15
-"""After a change of places, before something is counted: both sides find their requests and answers in the sockets."""
+"""After a change of places, before something is counted: both sides find their requests and answers
+in the sockets.
+"""
 STOPPED_S_MAX: Final = 2.0
 """A client gives a send up after 3 s, also if it was stopped meanwhile."""
 BACKLOG_RATE: Final = 900_000
@@ -108,7 +112,9 @@ def team(load: Load, source: Path, home: Path, stack: ExitStack, backlog: int) -
 
 
 def pairs_of(two: Sequence[Team], pairs: int, seconds: float) -> Iterator[tuple[Seconds, Seconds]]:
-    """Neighbours, of the first and of the second team; which of them begins changes from pair to pair."""
+    """Neighbours, of the first and of the second team; which of them begins changes from pair to
+    pair.
+    """
     for number in range(pairs):
         order = (0, 1) if number % 2 == 0 else (1, 0)
         windows = {which: two[which].work(seconds) for which in order}
@@ -134,7 +140,9 @@ def measured(
 
 
 def ratio_of(pairs: Sequence[tuple[Seconds, Seconds]], figure: str) -> tuple[float, float, float]:
-    """The median of after / before of neighbours, and between which values it lies with 95 % (by resampling)."""
+    """The median of after / before of neighbours, and between which values it lies with 95 % (by
+    resampling).
+    """
     ratios = [getattr(after, figure) / getattr(before, figure) for before, after in pairs]
     draw = random.Random(1)
     medians = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(_SAMPLES))

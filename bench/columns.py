@@ -1,4 +1,5 @@
-"""How many messages a second of CPU the Spark source turns from a pull answer's bytes into Arrow columns, on one core.
+"""How many messages a second of CPU the Spark source turns from a pull answer's bytes into Arrow
+columns, on one core.
 
 python -m bench.columns [messages]
 """

@@ -1,4 +1,5 @@
-"""One side's part of `bench.connectors`, in an interpreter of its own: reads or writes by one connector.
+"""One side's part of `bench.connectors`, in an interpreter of its own: reads or writes by one
+connector.
 
 python -m bench.connector_job ORDER: the order and the figures printed are JSON.
 """
@@ -31,17 +32,22 @@ POLL_S: Final = 0.01
 """How long Spark waits after a look that found nothing."""
 CORES: Final = 2
 WARM_UPS: Final = 3
-"""So often a read of few columns is done before it is measured: of one alone Java spends half the time compiling."""
+"""So often a read of few columns is done before it is measured: of one alone Java spends half the
+time compiling.
+"""
 PASSES: Final = 3
-"""So often a read of few columns is measured; the medians count, since one of them takes two seconds."""
+"""So often a read of few columns is measured; the medians count, since one of them takes two
+seconds.
+"""
 
 
 @dataclass(frozen=True)
 class Order:
     """What to do by which connector.
 
-    `schema` and `columns` are what is read beside all columns: for a source that takes a schema, and for one that does
-    not. `broker_pid` is 0 where there is none. `rows` are the files to write, `few_rows` those before, to warm up.
+    `schema` and `columns` are what is read beside all columns: for a source that takes a schema,
+    and for one that does not. `broker_pid` is 0 where there is none. `rows` are the files to write,
+    `few_rows` those before, to warm up.
     """
 
     format: str
@@ -165,7 +171,9 @@ def query(spark: SparkSession, order: Order, name: str, options: dict[str, str])
 
 
 def stream(spark: SparkSession, order: Order) -> dict[str, float]:
-    """Milliseconds of a batch, of a look that finds nothing, and how busy Spark is while nothing comes."""
+    """Milliseconds of a batch, of a look that finds nothing, and how busy Spark is while nothing
+    comes.
+    """
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000")
     running = query(

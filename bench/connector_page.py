@@ -1,4 +1,6 @@
-"""The page of `bench.connectors`: a table for each size of rows, the connectors beside each other."""
+"""The page of `bench.connectors`: a table for each size of rows, the connectors beside each
+other.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ SIDES: Final = {
 
 
 class Reading(NamedTuple):
-    """What one side came to in one round: figures by their names in `TABLES`, count and checksum of the rows read."""
+    """What one side came to in one round: figures by their names in `TABLES`, count and checksum of
+    the rows read.
+    """
 
     size: int
     side: str

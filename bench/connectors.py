@@ -1,6 +1,8 @@
-"""Spark from and to roquet's broker, Apache RocketMQ's and Apache Kafka's, by each one's connector, in turn.
+"""Spark from and to roquet's broker, Apache RocketMQ's and Apache Kafka's, by each one's connector,
+in turn.
 
-python -m bench.connectors [--folder FOLDER] [--results FILE] [--rows N] [--rounds N] [--sizes BYTES,...]
+python -m bench.connectors [--folder FOLDER] [--results FILE] [--rows N] [--rounds N] [--sizes
+BYTES,...]
     [--readings FILE]
 """
 
@@ -66,7 +68,9 @@ JOB_S_MAX: Final = 600
 
 
 def make_rows(folder: Path, count: int, size: int) -> None:
-    """Bodies that cannot be compressed and of which no two are the same, in a file for each queue."""
+    """Bodies that cannot be compressed and of which no two are the same, in a file for each
+    queue.
+    """
     folder.mkdir()
     chance = np.random.default_rng(size)
     each = count // QUEUES
@@ -116,7 +120,9 @@ class Round:
                     yield from work(Path(folder))
 
     def _with_roquet(self, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The store that roquet's broker leaves is read as files and by a broker that may give more at once."""
+        """The store that roquet's broker leaves is read as files and by a broker that may give more
+        at once.
+        """
         yield Side.ROQUET, self._rocketmq(Side.ROQUET, folder)
         yield STORE, job(self._store(folder))
         yield LARGE, self._large_pulls(folder)

@@ -1,4 +1,6 @@
-"""A master and its slave, of roquet or of Apache's 4.9.7, with the same settings; and what tells how far each is."""
+"""A master and its slave, of roquet or of Apache's 4.9.7, with the same settings; and what tells
+how far each is.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class Couple:
             )
 
     def follow(self) -> None:
-        """Returns when the slave has what the master has, some bytes that are sent for it among them."""
+        """Returns when the slave has what the master has, some bytes that are sent for it among
+        them.
+        """
         self.create_topic()
         wait_until(
             lambda: send(self.master_address) == 0,

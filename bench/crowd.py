@@ -1,4 +1,5 @@
-"""What a crowd of idle connections, and one client that floods the broker, cost the others; Apache's broker in turn.
+"""What a crowd of idle connections, and one client that floods the broker, cost the others;
+Apache's broker in turn.
 
 python -m bench.crowd [--folder FOLDER] [--results FILE] [--rounds N]
 """
@@ -82,7 +83,9 @@ def heartbeat(link: socket.socket) -> None:
 
 
 class Flood:
-    """One-way sends from one connection, as many as are taken, as long as the broker keeps it open."""
+    """One-way sends from one connection, as many as are taken, as long as the broker keeps it
+    open.
+    """
 
     def __init__(self, address: str) -> None:
         fields = {

@@ -1,4 +1,5 @@
-"""Delayed messages: how late roquet's broker and Apache's deliver them when 10,000 are due each second.
+"""Delayed messages: how late roquet's broker and Apache's deliver them when 10,000 are due each
+second.
 
 python -m bench.delay [--folder FOLDER] [--results FILE] [--rounds N]
 """
@@ -66,7 +67,9 @@ def started(stack: ExitStack, side: Side, folder: Path) -> RoquetServer | Apache
 
 
 class Sender(threading.Thread):
-    """Sends `RATE` messages a second, spread evenly, whatever the broker does; `refused` are those it did not take."""
+    """Sends `RATE` messages a second, spread evenly, whatever the broker does; `refused` are those
+    it did not take.
+    """
 
     def __init__(self, broker: str) -> None:
         super().__init__(daemon=True)
@@ -119,7 +122,9 @@ class Sender(threading.Thread):
 
 
 def lateness_ms(folder: Path) -> list[int]:
-    """How late each message was stored in its own queue, ascending, by the broker's own clock; the store is closed."""
+    """How late each message was stored in its own queue, ascending, by the broker's own clock; the
+    store is closed.
+    """
     store = Store(StoreConfig(folder, [folder / "commitlog"], index_enabled=False), wall_clock_ms)
     store.open()
     due: dict[str, int] = {}

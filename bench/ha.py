@@ -203,7 +203,9 @@ async def latencies_ms(names: str, tasks: int) -> list[float]:
 
 
 def taking_over(side: Side, place: Place) -> Iterator[Figure]:
-    """A Java consumer with a backlog before it; its master is killed: for how long it gets nothing."""
+    """A Java consumer with a backlog before it; its master is killed: for how long it gets
+    nothing.
+    """
     with ExitStack() as stack:
         couple = place.couple(stack, side, "SYNC_MASTER")
         couple.start()

@@ -38,7 +38,8 @@ Result = TypeVar("Result")
 
 
 class Clients:
-    """Connections in a process of their own: neither their work nor their garbage is taken for the broker's.
+    """Connections in a process of their own: neither their work nor their garbage is taken for the
+    broker's.
 
     A connection has a number, and is opened when it is used first.
     """
@@ -94,7 +95,8 @@ def _call(number: int, address: str, request: Command) -> Command:
 
 
 def broker_in(folder: Path, **settings: str) -> Broker:
-    """On loopback and a free port; it refuses no send because the disk is slow, and does not tell of long turns.
+    """On loopback and a free port; it refuses no send because the disk is slow, and does not tell
+    of long turns.
 
     :param settings: of broker.conf, beside these.
     """
@@ -111,7 +113,9 @@ def broker_in(folder: Path, **settings: str) -> Broker:
 
 @asynccontextmanager
 async def serving(make: Callable[[Path], AnyServed]) -> AsyncIterator[AnyServed]:
-    """What is made of a new folder, started, and with the garbage collector of `roquet broker`; stopped at the end."""
+    """What is made of a new folder, started, and with the garbage collector of `roquet broker`;
+    stopped at the end.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         served = make(Path(folder))
         await served.start()

@@ -1,4 +1,6 @@
-"""roquet's programs and Apache's in turn, in the same run: figures, and the page that shows them beside each other."""
+"""roquet's programs and Apache's in turn, in the same run: figures, and the page that shows them
+beside each other.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""What the largest requests cost a broker: how long each holds the loop, and how much memory it takes for its size.
+"""What the largest requests cost a broker: how long each holds the loop, and how much memory it
+takes for its size.
 
 python -m bench.large_requests [--results FILE]
 
-The broker runs in this process, its client in another. Held is the longest turn of the broker's loop until the answer
-is there, in CPU time of its thread, of five times. The peak of memory is that of everything that Python and numpy
-allocated in the broker meanwhile, the request and its answer included.
+The broker runs in this process, its client in another. Held is the longest turn of the broker's
+loop until the answer is there, in CPU time of its thread, of five times. The peak of memory is that
+of everything that Python and numpy allocated in the broker meanwhile, the request and its answer
+included.
 """
 
 from __future__ import annotations
@@ -234,7 +236,9 @@ _ready: tuple[Connection, Command, bytes]
 
 
 def get_ready(address: str, request: Command) -> int:
-    """A request is made; how many bytes it has as it goes out. This and the next are run by the clients' process."""
+    """A request is made; how many bytes it has as it goes out. This and the next are run by the
+    clients' process.
+    """
     global _ready
     connection = in_process.connections.wait(in_process.connections[0].connection(address))
     _ready = connection, request, connection._frame(request)

@@ -1,9 +1,11 @@
-"""How long each request, and each piece of periodic work, holds the loop of a broker that has a lot of everything.
+"""How long each request, and each piece of periodic work, holds the loop of a broker that has a lot
+of everything.
 
 python -m bench.loop_delay [--results FILE]
 
-The broker runs in this process, its clients in another. A task on the broker's loop does nothing but wait for
-its next turn, and so sees how long each turn takes: what it sees beside a request is that request's longest hold.
+The broker runs in this process, its clients in another. A task on the broker's loop does nothing
+but wait for its next turn, and so sees how long each turn takes: what it sees beside a request is
+that request's longest hold.
 """
 
 from __future__ import annotations
@@ -183,7 +185,9 @@ def heartbeat(number: int) -> Command:
 
 
 def join(address: str) -> None:
-    """Members of the group `crowd`, a connection each; this and what follows is run by the clients' process."""
+    """Members of the group `crowd`, a connection each; this and what follows is run by the clients'
+    process.
+    """
     in_process.connections.wait(beat(address, 0))
 
 
@@ -367,7 +371,9 @@ async def measured(name: str, work: Callable[[], Awaitable[object]]) -> Row:
 
 
 class Probe:
-    """Sees how long the turns of the loop take, by the clock of its thread: other processes do not count."""
+    """Sees how long the turns of the loop take, by the clock of its thread: other processes do not
+    count.
+    """
 
     def __init__(self) -> None:
         self.longest_s = 0.0

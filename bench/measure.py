@@ -1,4 +1,6 @@
-"""One load against one broker: fresh processes and an empty store, a warm-up, windows one after the other."""
+"""One load against one broker: fresh processes and an empty store, a warm-up, windows one after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,16 @@ from tests.interop.apache import ApacheBroker
 from tests.interop.processes import wait_until
 
 STORED_AFTER_S: Final = 6.0
-"""A consumer stores its progress every five seconds: it may be ahead of what is stored by so much."""
+"""A consumer stores its progress every five seconds: it may be ahead of what is stored by so
+much.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one load did to one broker. `start_s` is from the broker's start to the first message it acknowledged."""
+    """What one load did to one broker. `start_s` is from the broker's start to the first message it
+    acknowledged.
+    """
 
     load: str
     side: Side
@@ -69,7 +75,9 @@ def measure(load: Load, side: Side, number: int, options: Options, profile: Prof
 
 
 def _start(broker: RoquetServer | ApacheBroker, names: str) -> float:
-    """Seconds until a client that was there before it could send; returns when clients find it, too."""
+    """Seconds until a client that was there before it could send; returns when clients find it,
+    too.
+    """
     client = FirstSend(broker.address)
     client.start()
     begin_s = time.perf_counter()

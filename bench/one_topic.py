@@ -31,7 +31,9 @@ WAYS: Final = {"all of the log": False, "by the queues": True}
 
 @dataclass(frozen=True)
 class Read:
-    """Seconds to plan and to read, seconds of CPU, bytes asked of the system, and bytes that came from the drive."""
+    """Seconds to plan and to read, seconds of CPU, bytes asked of the system, and bytes that came
+    from the drive.
+    """
 
     plan_s: float
     read_s: float

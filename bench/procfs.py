@@ -35,7 +35,9 @@ def cpu_s(pid: int) -> float:
 
 
 def exact_cpu_s(pid: int) -> float:
-    """Time of all threads that a process has now, to the nanosecond: `cpu_s` counts in hundredths of a second."""
+    """Time of all threads that a process has now, to the nanosecond: `cpu_s` counts in hundredths
+    of a second.
+    """
     return (
         sum(
             int(path.read_text().split()[0])

@@ -1,7 +1,8 @@
 """roquet's broker under a profiler.
 
-`sample` counts functions and lines by CPU time and disturbs least; `cprofile` counts calls, from the broker's start to
-its end, and makes small functions look slow; `perf` sees native code and the kernel, but no Python.
+`sample` counts functions and lines by CPU time and disturbs least; `cprofile` counts calls, from
+the broker's start to its end, and makes small functions look slow; `perf` sees native code and the
+kernel, but no Python.
 """
 
 from __future__ import annotations

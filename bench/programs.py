@@ -1,4 +1,6 @@
-"""The programs of a measurement: roquet's servers as a user starts them, Apache's broker and benchmark classes."""
+"""The programs of a measurement: roquet's servers as a user starts them, Apache's broker and
+benchmark classes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ BROKER_GC: Final = (
     "-XX:SoftRefLRUPolicyMSPerMB=0",
     "-XX:-OmitStackTraceInFastThrow",
 )
-"""From Apache's start script for Java 9 and newer, without its `AlwaysPreTouch`: that takes all the heap at once."""
+"""From Apache's start script for Java 9 and newer, without its `AlwaysPreTouch`: that takes all the
+heap at once.
+"""
 CLIENT_JVM: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseParallelGC")
 
 
@@ -58,8 +62,10 @@ def broker_conf(port: int, name_server: str, store: Path) -> dict[str, str | int
 class RoquetServer(Program):
     """`roquet namesrv -c FILE` or `roquet broker -c FILE`.
 
-    :param under: the command that runs the program, such as a profiler's; its own interpreter without.
-    :param source: the `src` folder of another state of roquet, which runs instead of the installed one.
+    :param under: the command that runs the program, such as a profiler's; its own interpreter
+        without.
+    :param source: the `src` folder of another state of roquet, which runs instead of the installed
+        one.
     """
 
     def __init__(

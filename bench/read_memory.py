@@ -1,4 +1,5 @@
-"""What one task of a read has in memory at most, of bodies that are much larger than they are stored.
+"""What one task of a read has in memory at most, of bodies that are much larger than they are
+stored.
 
 python -m bench.read_memory
 """

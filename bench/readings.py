@@ -18,7 +18,9 @@ _MICRO: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """CPU times are µs per message; `others` is the share of all cores that neither broker nor client used."""
+    """CPU times are µs per message; `others` is the share of all cores that neither broker nor
+    client used.
+    """
 
     messages_per_s: float
     average_ms: float | None

@@ -1,4 +1,6 @@
-"""`format("ready")`: a Python data source with nothing to do but to hand Arrow files to Spark; none is faster."""
+"""`format("ready")`: a Python data source with nothing to do but to hand Arrow files to Spark; none
+is faster.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _SCHEMA: Final = pa.schema([ARROW_SCHEMA.field(name) for name in COLUMNS])
 
 
 def make_ready(rows: Path, folder: Path) -> None:
-    """Arrow files with the rows of a folder of Parquet that has these columns, one for each of its files."""
+    """Arrow files with the rows of a folder of Parquet that has these columns, one for each of its
+    files.
+    """
     folder.mkdir()
     for number, file in enumerate(sorted(rows.glob("*.parquet"))):
         table = pq.read_table(file, coerce_int96_timestamp_unit="us").cast(_SCHEMA)

@@ -1,7 +1,8 @@
 """PURE: what Apache's benchmark classes print, and what of it belongs to a window.
 
-A line is a report: `Current Time: … | Send TPS: 41210 | Max RT(ms): 37 | Average RT(ms):   1.552 | Send Failed: 0 | …`.
-The rates and the average in it cover the last nine seconds, the maximum and the failures everything since the start.
+A line is a report: `Current Time: … | Send TPS: 41210 | Max RT(ms): 37 | Average RT(ms):   1.552 |
+Send Failed: 0 | …`. The rates and the average in it cover the last nine seconds, the maximum and
+the failures everything since the start.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from typing import Final
 from bench.loads import Load
 
 COVERED_S: Final = 9.0
-"""The classes look at themselves once a second and compare the newest of ten looks with the oldest."""
+"""The classes look at themselves once a second and compare the newest of ten looks with the
+oldest.
+"""
 _OPENING: Final = "Current Time: "
 _AVERAGE: Final = "Average RT(ms)"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One line; `at_s` is when it was seen. No average where it would say nothing: a backlog is as old as it is."""
+    """One line; `at_s` is when it was seen. No average where it would say nothing: a backlog is as
+    old as it is.
+    """
 
     at_s: float
     messages_per_s: float

@@ -1,4 +1,6 @@
-"""Requests of our own, over plain sockets: the first send to a broker, a backlog, how much of it is left."""
+"""Requests of our own, over plain sockets: the first send to a broker, a backlog, how much of it is
+left.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class FirstSend(threading.Thread):
 
 
 def write_backlog(broker: str, count: int) -> None:
-    """At least so many messages, in batches over all queues, written and dispatched when this returns."""
+    """At least so many messages, in batches over all queues, written and dispatched when this
+    returns.
+    """
     before = greatest_offsets(broker)
     batches = -(-count // BATCH)
     with socket.create_connection(wire.parse_address(broker), timeout=30) as link:
@@ -103,7 +107,9 @@ def _send_all(link: socket.socket, batches: int) -> None:
 
 
 def _frames() -> Iterator[bytes]:
-    """Requests with a batch each, queue after queue; bodies and unique keys repeat from batch to batch."""
+    """Requests with a batch each, queue after queue; bodies and unique keys repeat from batch to
+    batch.
+    """
     body = b"".join(
         batch_item(0, BODY, f"UNIQ_KEY\x01{index:032X}\x02WAIT\x01true".encode())
         for index in range(BATCH)

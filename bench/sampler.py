@@ -2,11 +2,12 @@
 
 python bench/sampler.py FILE PROGRAM [ARGUMENT]...
 
-The first SIGUSR1 starts the sampling, the second ends it and writes FILE: a list of module, function, line, samples.
-Samples are a few milliseconds of the process's CPU time apart, so waiting counts nothing, other programs distort
-little, and a function costs what it costs without the profiler. What native code and the kernel take counts for the
-line that called them. The interpreter looks for signals after calls, at loops' ends and as a function begins: a sample
-at the line of a `def` belongs to what ran just before, such as the event loop.
+The first SIGUSR1 starts the sampling, the second ends it and writes FILE: a list of module,
+function, line, samples. Samples are a few milliseconds of the process's CPU time apart, so waiting
+counts nothing, other programs distort little, and a function costs what it costs without the
+profiler. What native code and the kernel take counts for the line that called them. The interpreter
+looks for signals after calls, at loops' ends and as a function begins: a sample at the line of a
+`def` belongs to what ran just before, such as the event loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How fast the store is by itself, beside what the machine does with the same bytes in the same run.
+"""How fast the store is by itself, beside what the machine does with the same bytes in the same
+run.
 
 python -m bench.store [--folder FOLDER] [--results FILE] [--rounds N]
 """
@@ -125,7 +126,9 @@ def appends(folder: Path) -> Iterator[Row]:
 
 
 def syncs(folder: Path) -> Iterator[Row]:
-    """Messages a second when each group of them waits for one fdatasync, beside fdatasyncs of a file by itself."""
+    """Messages a second when each group of them waits for one fdatasync, beside fdatasyncs of a
+    file by itself.
+    """
     with tempfile.TemporaryFile(dir=folder) as file:
         done, start = 0, time.perf_counter()
         while time.perf_counter() - start < SYNC_S:
@@ -188,7 +191,9 @@ def read_files(folder: Path, size: int) -> float:
 
 
 def reads(folder: Path) -> Iterator[Row]:
-    """Bytes a second by pulls of 32, from memory and from the drive, beside a plain read of the log's file."""
+    """Bytes a second by pulls of 32, from memory and from the drive, beside a plain read of the
+    log's file.
+    """
     place = Path(tempfile.mkdtemp(dir=folder))
     store = opened(place)
     put(store, COUNT_MAX, bytes(1024))
@@ -209,7 +214,9 @@ def reads(folder: Path) -> Iterator[Row]:
 
 
 def recovery(folder: Path) -> Iterator[Row]:
-    """Seconds to open a store after a kill with 100,000 messages since the checkpoint, by the size of its log."""
+    """Seconds to open a store after a kill with 100,000 messages since the checkpoint, by the size
+    of its log.
+    """
     for gib in (1, 10, 30):
         with fresh(folder) as store:
             for _ in range(gib - 1):

@@ -1,4 +1,5 @@
-"""How fast Spark gets messages out of store files, beside what it does with the same rows in Parquet.
+"""How fast Spark gets messages out of store files, beside what it does with the same rows in
+Parquet.
 
 python -m bench.store_files [--folder FOLDER] [--results FILE] [--messages N] [--rounds N]
 """
@@ -64,7 +65,8 @@ def fill(
 ) -> None:
     """A store with messages, each with tags, keys and a unique key as a Java producer makes it.
 
-    `group` of them are of one topic and queue, then come those of the next topic, and in the next round the next queue.
+    `group` of them are of one topic and queue, then come those of the next topic, and in the next
+    round the next queue.
     """
     store = Store(StoreConfig(folder, [folder / "commitlog"], index_enabled=False), wall_clock_ms)
     store.open()

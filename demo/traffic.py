@@ -1,4 +1,6 @@
-"""What goes through the cluster: the flights in, ordered per aircraft, and a consumer group that follows."""
+"""What goes through the cluster: the flights in, ordered per aircraft, and a consumer group that
+follows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from roquet.errors import RoquetError
 from roquet.protocol.records.message import KEYS
 
 LANES: Final = 64
-"""So many sends are under way at a time; all flights of one aircraft are in one lane, one after the other."""
+"""So many sends are under way at a time; all flights of one aircraft are in one lane, one after the
+other.
+"""
 RETRY_S: Final = 0.1
 GROUP: Final = "followers"
 MEMBERS: Final = 2
@@ -26,7 +30,8 @@ MEMBERS: Final = 2
 class Replay:
     """The producer's side, and what it was told.
 
-    Keeps: a key is in `acknowledged` once a broker has said that it stored the flight; in `replicated` once it has
+    Keeps: a key is in `acknowledged` once a broker has said that it stored the flight; in
+    `replicated` once it has
            said that a slave has it, too.
     """
 

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.asyncio
 
 
 async def bill(name_server: str, count: int) -> int:
-    """The program under test: takes `count` orders, adds up their amounts and sends the sum to another topic."""
+    """The program under test: takes `count` orders, adds up their amounts and sends the sum to
+    another topic.
+    """
     total = 0
     async with (
         Consumer(name_server, "billing", "orders", "first") as consumer,

@@ -3,8 +3,8 @@
     roquet dev                                          # in another terminal
     python examples/produce_consume.py                  # or with a name server: ... 10.0.0.5:9876
 
-Run it twice: the group goes on where it ended, so the second run receives what the second run sent. A run that dies
-half way leaves messages unacknowledged; the next one receives them first.
+Run it twice: the group goes on where it ended, so the second run receives what the second run sent.
+A run that dies half way leaves messages unacknowledged; the next one receives them first.
 """
 
 from __future__ import annotations

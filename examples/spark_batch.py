@@ -34,7 +34,9 @@ def sale(branch: str, amount: int) -> Message:
 
 
 def sales_by_branch(spark: SparkSession, name_server: str) -> DataFrame:
-    """Everything that is in the topic when this is planned; messages are JSON in the column `body`."""
+    """Everything that is in the topic when this is planned; messages are JSON in the column
+    `body`.
+    """
     messages = (
         spark.read.format("rocketmq")
         .option("nameServer", name_server)

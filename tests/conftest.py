@@ -1,10 +1,12 @@
 """For all tests: how long an example may take says nothing on a machine that others use.
 
-Tests with an argument `seed` run once for each seed of `--seeds`, and for those that once failed. Those marked
-`shares_histories` have the seeds of `--histories` among them, so that each seed is one long history. `--part 1/2` runs
-every second one of all that is asked for, so that two processes can share the work.
+Tests with an argument `seed` run once for each seed of `--seeds`, and for those that once failed.
+Those marked `shares_histories` have the seeds of `--histories` among them, so that each seed is one
+long history. `--part 1/2` runs every second one of all that is asked for, so that two processes can
+share the work.
 
-Several workers take a file at a time; all files whose tests share the Spark session go to one of them.
+Several workers take a file at a time; all files whose tests share the Spark session go to one of
+them.
 """
 
 from __future__ import annotations
@@ -118,7 +120,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class OneSpark(LoadFileScheduling):  # type: ignore[misc]
-    """A Spark that has just started takes several times the CPU of one that runs for a while: there is one only."""
+    """A Spark that has just started takes several times the CPU of one that runs for a while: there
+    is one only.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)

@@ -89,7 +89,9 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         },
     }.items()
 }
-"""What a folder of a package may import of the same package. Modules beside the folders may import all of them."""
+"""What a folder of a package may import of the same package. Modules beside the folders may import
+all of them.
+"""
 
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})
 

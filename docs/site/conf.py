@@ -28,7 +28,9 @@ autodoc_typehints_format = "short"
 smartquotes_action = "D"
 """Dashes, and no quotes: those of docstrings are code."""
 default_role = "py:obj"
-"""What docstrings have between single backticks is code, and a link where the reference has the name."""
+"""What docstrings have between single backticks is code, and a link where the reference has the
+name.
+"""
 python_maximum_signature_line_length = 88
 
 html_theme = "furo"

@@ -1,7 +1,8 @@
 """The site's table of contents, as the pages named README.md have it.
 
-A README.md lists the pages of its folder, in the order of reading; a folder without one belongs to the README.md above.
-Each heading of docs/README.md with such a list is a part of the side bar. A link's text is the page's name there.
+A README.md lists the pages of its folder, in the order of reading; a folder without one belongs to
+the README.md above. Each heading of docs/README.md with such a list is a part of the side bar. A
+link's text is the page's name there.
 
 Needs no generator, so that `tests/docs/test_contents.py` can check the contents without one.
 """
@@ -34,7 +35,9 @@ _LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)\s#]+\.(?:md|rst))\)")
 
 @dataclass(frozen=True)
 class Part:
-    """What one heading of a README.md lists: names and pages. The pages above the first such heading have none."""
+    """What one heading of a README.md lists: names and pages. The pages above the first such
+    heading have none.
+    """
 
     heading: str
     pages: list[tuple[str, Path]] = field(default_factory=list)
@@ -57,7 +60,9 @@ def home_of(page: Path) -> Path:
 
 
 def parts_of(home: Path) -> list[Part]:
-    """What a README.md lists, each page where it comes first. Links into a page, and to pages of others, are none."""
+    """What a README.md lists, each page where it comes first. Links into a page, and to pages of
+    others, are none.
+    """
     parts = [Part("")]
     seen = {home}
     for line in _FENCED.sub("", home.read_text(encoding="utf-8")).splitlines():

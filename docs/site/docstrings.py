@@ -1,4 +1,6 @@
-"""Docstrings as Sphinx reads them: indented paragraphs are code, and pages that are cited are links."""
+"""Docstrings as Sphinx reads them: indented paragraphs are code, and pages that are cited are
+links.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def as_restructured_text(lines: list[str]) -> list[str]:
 
 
 def _with_code(lines: list[str]) -> list[str]:
-    """The lines, with a mark before each indented paragraph that does not continue a list or a field."""
+    """The lines, with a mark before each indented paragraph that does not continue a list or a
+    field.
+    """
     found: list[str] = []
     outer = ""
     """The last line that was not indented."""

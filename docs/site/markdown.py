@@ -1,4 +1,6 @@
-"""What Sphinx is told of pages that are written for code hosts: their contents, and their named places."""
+"""What Sphinx is told of pages that are written for code hosts: their contents, and their named
+places.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def translate(app: Sphinx, document: str, source: list[str]) -> None:
-    """Named places become targets that links are checked against; a README.md gets its contents, for the side bar."""
+    """Named places become targets that links are checked against; a README.md gets its contents,
+    for the side bar.
+    """
     page = ROOT / f"{document}.md"
     if not page.is_file():
         return

@@ -1,4 +1,6 @@
-"""The API reference: what docstrings say, as Sphinx reads it, and names that lead to their places."""
+"""The API reference: what docstrings say, as Sphinx reads it, and names that lead to their
+places.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,18 @@ def sign(
     signature: str | None,
     returned: str | None,
 ) -> tuple[str | None, str | None]:
-    """Defaults are values. Of a function, its name says what it does; `...` is one that has no name."""
+    """Defaults are values. Of a function, its name says what it does; `...` is one that has no
+    name.
+    """
     return signature and _UNNAMED.sub("...", _FUNCTION.sub(r"\1", signature)), returned
 
 
 def resolve(
     app: Sphinx, environment: BuildEnvironment, node: pending_xref, content: nodes.TextElement
 ) -> nodes.Node | None:
-    """Types and docstrings name a class where it is defined, or several errors at once; readers know public names."""
+    """Types and docstrings name a class where it is defined, or several errors at once; readers
+    know public names.
+    """
     if node.get("refdomain") != "py":
         return None
     names = node["reftarget"].split(", ")

@@ -1,4 +1,6 @@
-"""Tables, store and handlers of one broker on a simulated host, and clients that call them over a simulated network."""
+"""Tables, store and handlers of one broker on a simulated host, and clients that call them over a
+simulated network.
+"""
 
 from __future__ import annotations
 
@@ -209,7 +211,8 @@ class World:
 
 
 class Client:
-    """A peer of the broker; `told` are the groups it was told of, with how many answers it had by then.
+    """A peer of the broker; `told` are the groups it was told of, with how many answers it had by
+    then.
 
     :param handlers: of what the broker asks it besides.
     """

@@ -79,7 +79,9 @@ class Side:
         assert then is None
 
     def take(self, *frames: bytes) -> list[bytes]:
-        """The answers to frames that come in one read; less of them when the connection would be closed."""
+        """The answers to frames that come in one read; less of them when the connection would be
+        closed.
+        """
 
         def slow_path(frame: bytes) -> bytes | None:
             try:

@@ -1,4 +1,6 @@
-"""Topics, groups and the drive change between sends: the learnt path goes on doing what the general path does."""
+"""Topics, groups and the drive change between sends: the learnt path goes on doing what the general
+path does.
+"""
 
 from __future__ import annotations
 

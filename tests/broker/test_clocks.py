@@ -1,4 +1,6 @@
-"""A whole broker whose wall clock is set: nobody's lease, membership or place in a turn ends for that."""
+"""A whole broker whose wall clock is set: nobody's lease, membership or place in a turn ends for
+that.
+"""
 
 from __future__ import annotations
 

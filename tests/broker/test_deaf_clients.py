@@ -1,4 +1,6 @@
-"""Clients that do not read what they are sent: others are told why they get nothing from them, and nothing piles up."""
+"""Clients that do not read what they are sent: others are told why they get nothing from them, and
+nothing piles up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a broker knows of a connection goes with it: nobody looks for cycles of it (`roquet.common.garbage`)."""
+"""What a broker knows of a connection goes with it: nobody looks for cycles of it
+(`roquet.common.garbage`).
+"""
 
 from __future__ import annotations
 

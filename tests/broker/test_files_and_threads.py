@@ -1,4 +1,6 @@
-"""Threads sync, save and delete files of a broker while its loop writes, forgets and deletes others."""
+"""Threads sync, save and delete files of a broker while its loop writes, forgets and deletes
+others.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ SETTINGS: Final = {
 
 
 class Life:
-    """One broker whose topics are filled and deleted, whose old files go, and that ends in every way.
+    """One broker whose topics are filled and deleted, whose old files go, and that ends in every
+    way.
 
-    Keeps: `acknowledged` is what must be readable, by topic: body by queue offset. None: nobody knows, since a deletion
-    was not answered with success.
+    Keeps: `acknowledged` is what must be readable, by topic: body by queue offset. None: nobody
+    knows, since a deletion was not answered with success.
     """
 
     def __init__(self, sim: Simulation) -> None:
@@ -143,7 +146,9 @@ def test_what_threads_and_the_loop_do_to_files_at_once_harms_none(seed: int) -> 
 
 
 def test_a_topic_that_is_deleted_while_a_checkpoint_is_made_does_not_come_back() -> None:
-    """At any moment of the checkpoint, and with a crash at any moment after the deletion was answered."""
+    """At any moment of the checkpoint, and with a crash at any moment after the deletion was
+    answered.
+    """
     for moment in range(40):
         with Simulation(moment) as sim:
             life = Life(sim)

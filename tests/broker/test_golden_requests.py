@@ -1,4 +1,6 @@
-"""What Apache's programs really ask is answered with the same code, fields and members as Apache's broker gave."""
+"""What Apache's programs really ask is answered with the same code, fields and members as Apache's
+broker gave.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def answer_to(path: Path) -> Path:
 
 
 def recorded_answer(path: Path) -> Command:
-    """Go's client was gone before its last offset was answered; the answer to mqadmin's has no more to say."""
+    """Go's client was gone before its last offset was answered; the answer to mqadmin's has no more
+    to say.
+    """
     if path.name == "15-update-consumer-offset-unanswered-json.request.bin":
         return frame(
             GOLDEN / "frames" / "mqadmin-4.9.7" / "15-update-consumer-offset-json.response.bin"
@@ -64,7 +68,9 @@ def ask(client: Client, request: Command) -> Command:
 
 
 def prepared(world: World, path: Path) -> Client:
-    """The client that asks, at a broker that knows what Apache's did: the topic with a message, and who is there."""
+    """The client that asks, at a broker that knows what Apache's did: the topic with a message, and
+    who is there.
+    """
     client, request = world.client(), frame(path)
     topic = request.fields.get("topic")
     if topic is not None and request.code != RequestCode.UPDATE_AND_CREATE_TOPIC:

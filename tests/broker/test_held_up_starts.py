@@ -1,4 +1,6 @@
-"""A master that starts on a drive without room for queue entries: what it learns from its queues, it learns later."""
+"""A master that starts on a drive without room for queue entries: what it learns from its queues,
+it learns later.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def test_transactions_whose_queue_entries_come_late_can_be_committed(
 def test_groups_stay_where_they_are_until_their_queues_have_all_entries(
     sim: Simulation, node: BrokerNode
 ) -> None:
-    """Nobody knows yet where the queues end; groups that were set back would get everything again."""
+    """Nobody knows yet where the queues end; groups that were set back would get everything
+    again.
+    """
     client = Client(sim, sim.host("10.0.0.9"))
     for number in range(3):
         assert send(client, b"%d" % number).code == 0
@@ -194,7 +198,9 @@ def test_what_was_delivered_is_not_delivered_again_when_its_entries_come_late(
 def test_no_message_comes_early_when_its_entry_comes_late(
     sim: Simulation, delaying: BrokerNode
 ) -> None:
-    """The clock was set back by an hour: nobody knows when it is due, but a minute after the start for sure."""
+    """The clock was set back by an hour: nobody knows when it is due, but a minute after the start
+    for sure.
+    """
     assert send(Client(sim, sim.host("10.0.0.9")), b"x", properties="DELAY\x011").code == 0
     delaying.host.clock_ahead_ms -= 3_600_000
     start_without_room(sim, delaying, SCHEDULE_TOPIC)

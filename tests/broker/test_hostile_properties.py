@@ -1,4 +1,6 @@
-"""Properties that no client of Apache's writes: a broker takes them or refuses them, goes on, and starts again."""
+"""Properties that no client of Apache's writes: a broker takes them or refuses them, goes on, and
+starts again.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_whatever_a_half_message_says_a_broker_starts_again_and_the_transaction_
 def test_nobody_takes_the_place_of_another_transaction(
     sim: Simulation, node: BrokerNode, producer: TransactionProducer, way: str
 ) -> None:
-    """As a message that was asked about once says it, when somebody forwards it with all its properties."""
+    """As a message that was asked about once says it, when somebody forwards it with all its
+    properties.
+    """
     other = TransactionProducer(sim, node, "Q", "10.0.0.8")
     first = producer.half(b"first")
     claims = {m.FIRST_HALF_OFFSET: str(first.offset), m.CHECK_TIMES: "14", "own": "property"}
@@ -79,8 +83,8 @@ def test_nobody_takes_the_place_of_another_transaction(
 
 
 def stored_before(sim: Simulation, records: dict[str, list[tuple[bytes, bytes]]]) -> None:
-    """Let the log begin with records of these topics, which have these properties and bodies; none ends with a zero
-    byte, which the store takes from nobody.
+    """Let the log begin with records of these topics, which have these properties and bodies; none
+    ends with a zero byte, which the store takes from nobody.
     """
     host = sim.host(ADDRESS)
     host.boot()

@@ -92,7 +92,9 @@ def integers(value: object) -> Iterator[int]:
 
 
 def serves(files: dict[str, bytes]) -> list[str]:
-    """Start a broker on a store with two messages and these files; the names in its folder, once it has served."""
+    """Start a broker on a store with two messages and these files; the names in its folder, once it
+    has served.
+    """
     with Simulation("hostile") as sim, SwallowedErrors() as swallowed:
         host = sim.host(ADDRESS)
         node = BrokerNode(ADDRESS, host, config(ADDRESS))

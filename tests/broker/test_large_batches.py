@@ -1,4 +1,6 @@
-"""A batch of thousands of messages is stored as one, in its connection's order; others are served meanwhile."""
+"""A batch of thousands of messages is stored as one, in its connection's order; others are served
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def single(body: bytes) -> Command:
 
 
 class Asked:
-    """Requests that one client sends in one write, without waiting; `answers` come in their order."""
+    """Requests that one client sends in one write, without waiting; `answers` come in their
+    order.
+    """
 
     def __init__(self, sim: Simulation, address: str, requests: list[Command]) -> None:
         self.answers: list[Command] = []

@@ -1,4 +1,6 @@
-"""Whatever stands in a request, of any code: it is answered, or its connection ends, and the broker goes on."""
+"""Whatever stands in a request, of any code: it is answered, or its connection ends, and the broker
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ MAY_NOT_BE_ANSWERED: Final = {
     RequestCode.LITE_PULL_MESSAGE,
     RequestCode.END_TRANSACTION,
 }
-"""The first two for as long as they ask to wait; the last never was, where the producer does not know yet."""
+"""The first two for as long as they ask to wait; the last never was, where the producer does not
+know yet.
+"""
 
 ODD: Final = st.sampled_from(
     (

@@ -1,5 +1,5 @@
-"""Every number of every request, at and beyond the borders of Java's ranges, on a whole broker: it is answered with one
-of Apache's codes, nothing of the store is half done, and others are served."""
+"""Every number of every request, at and beyond the borders of Java's ranges, on a whole broker: it
+is answered with one of Apache's codes, nothing of the store is half done, and others are served."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def number_places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[A
 
 
 def variants(code: int) -> Iterator[tuple[Command, bool]]:
-    """Known requests with another number in one place; whether no Java program would take it for one."""
+    """Known requests with another number in one place; whether no Java program would take it for
+    one.
+    """
     seen: set[tuple[str, ...]] = set()
     for known in KNOWN.get(code, [Command(code)]):
         names = number_fields(known)

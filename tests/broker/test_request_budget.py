@@ -1,4 +1,6 @@
-"""No request holds the broker: what goes through thousands of things lets others be answered in between."""
+"""No request holds the broker: what goes through thousands of things lets others be answered in
+between.
+"""
 
 from __future__ import annotations
 

@@ -82,7 +82,9 @@ def test_a_broker_without_one_of_its_ports_names_it_and_leaves_its_store_as_afte
 
 
 def test_a_broker_that_recovered_and_has_no_port_recovers_again(sim: Simulation) -> None:
-    """What its filters must not trust is known to nobody but the broker that found the mark of a crash."""
+    """What its filters must not trust is known to nobody but the broker that found the mark of a
+    crash.
+    """
     host, broker = started_on(sim)
     host.call(broker.kill)
     taken = host.call(lambda: sim.loop.create_server(asyncio.Protocol, "0.0.0.0", PORT))
@@ -117,7 +119,9 @@ def test_a_broker_whose_drive_fails_as_it_stops_can_be_started_again_in_the_same
 
 @pytest.mark.parametrize("role", ["ASYNC_MASTER", "SLAVE"])
 def test_a_broker_whose_stop_is_cut_short_listens_no_more(sim: Simulation, role: str) -> None:
-    """It waits for a name server that is silent. The next broker needs the ports, and this one has no store now."""
+    """It waits for a name server that is silent. The next broker needs the ports, and this one has
+    no store now.
+    """
     host = sim.host(ADDRESS)
     host.boot()
     settings = config(

@@ -127,7 +127,9 @@ def test_a_queue_of_delayed_messages_that_cannot_be_read_holds_up_no_other(
 def test_delayed_messages_in_a_file_of_the_log_that_cannot_be_read_hold_up_a_level_for_a_minute(
     sim: Simulation, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may come back by then. After that the others of the level go; those in it stay in the log."""
+    """It may come back by then. After that the others of the level go; those in it stay in the
+    log.
+    """
     node = started(sim, ADDRESS, mapedFileSizeCommitLog=65_536)
     client, store = Client(sim, sim.host("10.0.0.9")), serving(node).store
     level_3, level_4 = "DELAY\x013\x02", "DELAY\x014\x02"  # 10 s and 30 s
@@ -220,7 +222,9 @@ def test_a_queue_whose_file_was_cut_is_made_anew_while_others_go_on(
 def test_queues_whose_files_were_deleted_are_made_anew_while_others_go_on(
     sim: Simulation, node: BrokerNode, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next checkpoint that has entries for them notices, and is made again when they are whole."""
+    """The next checkpoint that has entries for them notices, and is made again when they are
+    whole.
+    """
     store, drive = serving(node).store, node.host.drive
     sim.run_for(15)
     for path in sorted(drive.names.files):

@@ -9,7 +9,9 @@ from roquet.cli.log_lines import OneLine
 
 
 def test_a_log_line_stays_one_line_whatever_peers_call_themselves() -> None:
-    """Names of groups, clients and brokers come from peers: a newline would let them write lines of their own."""
+    """Names of groups, clients and brokers come from peers: a newline would let them write lines of
+    their own.
+    """
     record = logging.LogRecord(
         "x",
         logging.WARNING,

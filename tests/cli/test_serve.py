@@ -1,4 +1,6 @@
-"""What a server's command says and how it ends, short of running one (tests/integration/test_cli.py does)."""
+"""What a server's command says and how it ends, short of running one (tests/integration/test_cli.py
+does).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Name server and brokers that do as scripted, on simulated hosts, and a host for the client under test."""
+"""Name server and brokers that do as scripted, on simulated hosts, and a host for the client under
+test.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ class Log:
 
 
 class FakeBroker:
-    """Keeps messages and offsets in memory; `script` answers the next requests of a code with other codes.
+    """Keeps messages and offsets in memory; `script` answers the next requests of a code with other
+    codes.
 
     `requests` are all that came, by code.
     """
@@ -106,7 +109,9 @@ class FakeBroker:
         self.holds = True
         self.is_behind = False
         self.damaged: set[bytes] = set()
-        """Bodies whose first byte is another one on the drive, with the checksum of what was sent."""
+        """Bodies whose first byte is another one on the drive, with the checksum of what was
+        sent.
+        """
         self.version = VERSION
         self.on_request: Callable[[Command], None] = lambda _: None
         self.held: list[Command] = []

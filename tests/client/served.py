@@ -1,4 +1,6 @@
-"""A name server and a broker of ours on simulated hosts, for clients whose peers cannot be scripted in a few lines."""
+"""A name server and a broker of ours on simulated hosts, for clients whose peers cannot be scripted
+in a few lines.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ QUEUES: Final = 2
 
 
 class Served:
-    """Keeps: the broker asks about open transactions each ten seconds, once they are a second old."""
+    """Keeps: the broker asks about open transactions each ten seconds, once they are a second
+    old.
+    """
 
     def __init__(self, sim: Simulation, **settings: object) -> None:
         self.sim = sim

@@ -1,4 +1,6 @@
-"""What a member of a consumer group gets, and how it is settled, from brokers that do as scripted."""
+"""What a member of a consumer group gets, and how it is settled, from brokers that do as
+scripted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Messages asked for by SQL92 expressions, at real brokers, and at those that do not filter like that."""
+"""Messages asked for by SQL92 expressions, at real brokers, and at those that do not filter like
+that.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ COMMIT, ROLLBACK, UNKNOWN = TransactionState
 
 
 class Ledger:
-    """What a producer's application knows: the state of each body's transaction, and what was asked."""
+    """What a producer's application knows: the state of each body's transaction, and what was
+    asked.
+    """
 
     def __init__(self, **states: TransactionState) -> None:
         self.states = states

@@ -1,4 +1,6 @@
-"""Public names are imported when they are asked for, and are those of the modules they come from."""
+"""Public names are imported when they are asked for, and are those of the modules they come
+from.
+"""
 
 from __future__ import annotations
 

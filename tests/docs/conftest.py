@@ -1,4 +1,6 @@
-"""What the tests of the documentation share: a cluster to run it against, and the Spark session of all tests."""
+"""What the tests of the documentation share: a cluster to run it against, and the Spark session of
+all tests.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ __all__ = ["spark_of_all_tests"]
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """The session of all tests. That it had to look for a Java is nothing to the tests in between."""
+    """The session of all tests. That it had to look for a Java is nothing to the tests in
+    between.
+    """
     before = os.environ.get("JAVA_HOME")
     session: SparkSession = request.getfixturevalue("spark_of_all_tests")
     with pytest.MonkeyPatch.context() as environment:

@@ -95,14 +95,18 @@ def code_in(cell: str) -> list[str]:
 
 
 def links(page: Path) -> list[tuple[str, str]]:
-    """File and anchor of a page's links into this repository; the file is empty for a link into the page itself."""
+    """File and anchor of a page's links into this repository; the file is empty for a link into the
+    page itself.
+    """
     text = _FENCED.sub("", page.read_text(encoding="utf-8"))
     targets = [target.partition("#") for target in _LINK.findall(text) if "://" not in target]
     return [(file, anchor) for file, _, anchor in targets]
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may lead to in a page: its headings, as GitHub names them, and places with an id."""
+    """What a link may lead to in a page: its headings, as GitHub names them, and places with an
+    id.
+    """
     text = _FENCED.sub("", page.read_text(encoding="utf-8"))
     found: dict[str, None] = {}
     for heading in _HEADING.findall(text):

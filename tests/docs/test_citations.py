@@ -18,7 +18,9 @@ PYTHON: Final = sorted(
 _CITED: Final = re.compile(r"\bdocs/[\w./-]+\.md(?:#([\w-]+))?")
 _DECISION: Final = re.compile(r"\bdecisions? (\d{4})\b")
 _ELSEWHERE: Final = re.compile(r"(?<![\w/-])[a-z-]+\.md \d|(?<!\()\b[Tt]raps? \d")
-"""A page that is named without its folder, or a number without its page: a reader cannot tell which."""
+"""A page that is named without its folder, or a number without its page: a reader cannot tell
+which.
+"""
 
 
 def citations(path: Path) -> list[tuple[str, str]]:

@@ -1,4 +1,6 @@
-"""The site leads to every page, in the order of reading, and its reference has every public name."""
+"""The site leads to every page, in the order of reading, and its reference has every public
+name.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ def test_embedded_test_passes_where_a_user_copies_it_to(tmp_path: Path) -> None:
 def test_the_notebook_goes_from_a_topic_to_a_chart(
     cluster: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Its cells run one after the other as a kernel runs them, with `await` outside of functions."""
+    """Its cells run one after the other as a kernel runs them, with `await` outside of
+    functions.
+    """
     notebook = json.loads((EXAMPLES / "orders.ipynb").read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     run = PageRun(cluster.name_server, tmp_path)

@@ -1,8 +1,9 @@
-"""What the guide shows works: its Python runs, its commands and settings exist, its tables have the code's defaults.
+"""What the guide shows works: its Python runs, its commands and settings exist, its tables have the
+code's defaults.
 
-The Python blocks of a page run in their order, in one namespace, against a cluster of their own. `await` outside of a
-function works, as in `python -m asyncio`. Blocks that begin with the name of a file (`# conftest.py`) are written to
-it, and pytest runs them. No Python block is left out.
+The Python blocks of a page run in their order, in one namespace, against a cluster of their own.
+`await` outside of a function works, as in `python -m asyncio`. Blocks that begin with the name of a
+file (`# conftest.py`) are written to it, and pytest runs them. No Python block is left out.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ def main(names: tuple[str, ...], seconds: int, inside: bool) -> None:
 
 
 def run(name: str, seconds: int) -> NoReturn:
-    """Fuzz one target until the time is over; a failure ends the process and leaves its bytes in a file."""
+    """Fuzz one target until the time is over; a failure ends the process and leaves its bytes in a
+    file.
+    """
     import atheris
 
     atheris.instrument_all()

@@ -1,4 +1,5 @@
-"""What bytes from outside meet first, each as a function of these bytes: it must end, and say what is wrong.
+"""What bytes from outside meet first, each as a function of these bytes: it must end, and say what
+is wrong.
 
 `test_fuzz.py` feeds them with damaged samples, `make fuzz` with whatever reaches new code.
 """
@@ -47,7 +48,9 @@ CONFIG: Final = StoreConfig(
 
 
 def disk_with(**files: tuple[bytes, int]) -> MountedDisk:
-    """A drive with files below the root, each with its content and its size; `__` in a name stands for `/`."""
+    """A drive with files below the root, each with its content and its size; `__` in a name stands
+    for `/`.
+    """
     disk = Drive(random.Random(1)).mount()
     for name, (data, size) in files.items():
         file = disk.open(ROOT / name.replace("__", "/"), size)
@@ -80,7 +83,9 @@ def batch(data: bytes) -> None:
 
 
 def log(data: bytes) -> None:
-    """A file of the log, after a crash: what is sound of it is read, and the store takes messages behind it."""
+    """A file of the log, after a crash: what is sound of it is read, and the store takes messages
+    behind it.
+    """
     for with_end in (False, True):
         disk = disk_with(**{f"commitlog__{file_name(0)}": (data, LOG_FILE), "abort": (b"", 1)})
         if with_end:

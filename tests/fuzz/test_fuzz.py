@@ -1,4 +1,6 @@
-"""No bytes, however damaged, make a decoder fail otherwise than it says, run on, or take memory without bound."""
+"""No bytes, however damaged, make a decoder fail otherwise than it says, run on, or take memory
+without bound.
+"""
 
 from __future__ import annotations
 

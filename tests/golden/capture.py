@@ -1,4 +1,5 @@
-"""Makes the files of this directory anew: `python -m tests.golden.capture [frames] [store] [ha] [filters]`.
+"""Makes the files of this directory anew: `python -m tests.golden.capture [frames] [store] [ha]
+[filters]`.
 
 It needs Java and Maven (and Go for the frames), as the interop tests do, and takes some minutes.
 """

@@ -1,4 +1,6 @@
-"""What administrators ask: Apache's mqadmin, command by command, and by hand what it has no command for."""
+"""What administrators ask: Apache's mqadmin, command by command, and by hand what it has no command
+for.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ BEFORE_STANDARD_JSON = 399  # A 4.9.3 client: the last that gets routes with bar
 
 
 def run_mqadmin(collection: Collection, stage: Stage, version: Version) -> None:
-    """Its commands beside a consumer and a producer that live, so that there is something to tell."""
+    """Its commands beside a consumer and a producer that live, so that there is something to
+    tell.
+    """
     topic, group, cluster = (
         f"Admin{version.value[0]}",
         f"GroupAdmin{version.value[0]}",

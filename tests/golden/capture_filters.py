@@ -1,4 +1,5 @@
-"""What Apache's SQL92 filters say of many expressions and messages, also of those that they should not take.
+"""What Apache's SQL92 filters say of many expressions and messages, also of those that they should
+not take.
 
 And what its broker keeps of them: the store of one that had consumers with such filters.
 """
@@ -158,7 +159,9 @@ BY_HAND: Final = (
 
 
 def expressions() -> list[str]:
-    """Each operand with each on either side of each operator, what AND and OR make of truths, and those by hand."""
+    """Each operand with each on either side of each operator, what AND and OR make of truths, and
+    those by hand.
+    """
     compared = [" ".join(words) for words in product(OPERANDS, OPERATORS, OPERANDS)]
     joined = [
         f"{left} {word} {right}" for left, word, right in product(SIDES, ("AND", "OR"), SIDES)
@@ -187,7 +190,9 @@ def _add(collection: Collection, file: str, lines: list[str], what: str) -> None
 
 
 def _add_broker(collection: Collection) -> None:
-    """Messages from before its consumers came, from when they were there, and from when they had left."""
+    """Messages from before its consumers came, from when they were there, and from when they had
+    left.
+    """
     with ExitStack() as stack:
         name_server = stack.enter_context(ApacheNameServer(java_options=[IPV4]))
         broker = stack.enter_context(

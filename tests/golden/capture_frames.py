@@ -1,4 +1,6 @@
-"""What Apache's clients, mqadmin, broker and name server say to each other: a file per kind of request and answer."""
+"""What Apache's clients, mqadmin, broker and name server say to each other: a file per kind of
+request and answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What an Apache master and an Apache slave send each other: the log on one connection, the tables as frames."""
+"""What an Apache master and an Apache slave send each other: the log on one connection, the tables
+as frames.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The files of an Apache broker that was stopped, of the same broker killed later, and single records of its log."""
+"""The files of an Apache broker that was stopped, of the same broker killed later, and single
+records of its log.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,9 @@ def capture(collection: Collection) -> None:
 
 
 def _add_ipv6(collection: Collection, name_server: ApacheNameServer) -> None:
-    """A record whose producer and broker have IPv6 addresses; the client dials `::1:port` as it stands in the route."""
+    """A record whose producer and broker have IPv6 addresses; the client dials `::1:port` as it
+    stands in the route.
+    """
     properties: dict[str, str | int] = {
         "brokerIP1": "::1",
         "mappedFileSizeCommitLog": COMMIT_LOG_FILE_SIZE,
@@ -212,7 +216,9 @@ def _run(broker: ApacheBroker, command: str, *words: object) -> Done:
 
 
 def _await_offsets(broker: ApacheBroker, messages: int) -> None:
-    """Until the consume queues hold all there is to read: delayed and committed messages arrive late."""
+    """Until the consume queues hold all there is to read: delayed and committed messages arrive
+    late.
+    """
 
     def complete() -> bool:
         lines = run_driver(

@@ -1,4 +1,5 @@
-"""The files of this directory and their manifest: what each file is, who wrote its bytes and the command that made it.
+"""The files of this directory and their manifest: what each file is, who wrote its bytes and the
+command that made it.
 
 Keeps: every file below the collection's root is in the manifest, and the other way round.
 """
@@ -21,7 +22,9 @@ FRAME_SIZE_MAX = 32_768
 
 @dataclass(frozen=True)
 class Entry:
-    """One file. `command` is the line that made it; ports and directories in it differ from run to run."""
+    """One file. `command` is the line that made it; ports and directories in it differ from run to
+    run.
+    """
 
     file: str
     what: str
@@ -33,14 +36,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Peer:
-    """A program at one end of a recorded connection: the directory of its frames, and its name in the manifest."""
+    """A program at one end of a recorded connection: the directory of its frames, and its name in
+    the manifest.
+    """
 
     directory: str
     title: str
 
 
 class Collection:
-    """What captures gather. Nothing below `root` changes before `write`: a capture that fails leaves the old files."""
+    """What captures gather. Nothing below `root` changes before `write`: a capture that fails
+    leaves the old files.
+    """
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
@@ -67,7 +74,9 @@ class Collection:
     def add_exchanges(
         self, caller: Peer, server: Peer, command: str, connections: Iterable[Connection]
     ) -> None:
-        """The first of every kind of request that passed, with its answer; later ones of the same kind are left out."""
+        """The first of every kind of request that passed, with its answer; later ones of the same
+        kind are left out.
+        """
         for connection in connections:
             for exchange in exchanges(connection):
                 self._add_exchange(caller, server, command, exchange)

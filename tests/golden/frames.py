@@ -1,4 +1,5 @@
-"""Recorded remoting frames: read just far enough to name them and to find the answer to each request.
+"""Recorded remoting frames: read just far enough to name them and to find the answer to each
+request.
 
 It stands apart from `roquet.protocol` on purpose: what it names is what that code is judged by.
 """

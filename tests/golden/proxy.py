@@ -1,6 +1,7 @@
 """A TCP proxy that remembers: every byte that passed, in the order it passed, per connection.
 
-Keeps: what is recorded is what the sender wrote, even where the proxy forwards something else in its place.
+Keeps: what is recorded is what the sender wrote, even where the proxy forwards something else in
+its place.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ class Connection:
 class RecordingProxy:
     """Listens on a port of loopback for what is meant for `target`; for use in `with`.
 
-    With `whole_frames` a piece is one remoting frame, otherwise whatever one read returned. `replaced` maps bytes to
-    others of equal length that are forwarded in their place: thus a broker registers the proxy's address. A connection
-    ends, wherever that is, once the server has sent `cut_after` bytes.
+    With `whole_frames` a piece is one remoting frame, otherwise whatever one read returned.
+    `replaced` maps bytes to others of equal length that are forwarded in their place: thus a broker
+    registers the proxy's address. A connection ends, wherever that is, once the server has sent
+    `cut_after` bytes.
     """
 
     def __init__(

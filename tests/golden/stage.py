@@ -1,9 +1,12 @@
-"""Apache's name server and broker with a recording proxy on each road between them and to their clients.
+"""Apache's name server and broker with a recording proxy on each road between them and to their
+clients.
 
-    client ──▶ name_server_door ──▶ name server ◀── broker_road ◀── broker ◀── broker_door (and its VIP port) ◀── client
+    client ──▶ name_server_door ──▶ name server ◀── broker_road ◀── broker ◀── broker_door (and its
+    VIP port) ◀── client
 
-The broker registers through `broker_road`, which puts the address of `broker_door` in place of the broker's own; so
-every client that asks for a route walks through `broker_door`, and no recorded byte was changed by us.
+The broker registers through `broker_road`, which puts the address of `broker_door` in place of the
+broker's own; so every client that asks for a route walks through `broker_door`, and no recorded
+byte was changed by us.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ class Seen:
 
 
 class Stage:
-    """One name server, one master, their proxies; for use in `with`. `files` are put into the broker's directory."""
+    """One name server, one master, their proxies; for use in `with`. `files` are put into the
+    broker's directory.
+    """
 
     def __init__(
         self,
@@ -102,7 +107,9 @@ class Stage:
 
     @contextmanager
     def watch(self) -> Iterator[Seen]:
-        """Fills in, at its end, the connections opened meanwhile, but for those of a watch within this one."""
+        """Fills in, at its end, the connections opened meanwhile, but for those of a watch within
+        this one.
+        """
         doors = [self.name_server_door, self.broker_door, self.vip_door]
         before = [len(door.connections) for door in doors]
         seen = Seen()

@@ -1,4 +1,6 @@
-"""What Apache's own programs wrote is read here as they meant it, and written back as they wrote it."""
+"""What Apache's own programs wrote is read here as they meant it, and written back as they wrote
+it.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,9 @@ def test_a_request_has_an_answer_unless_its_name_says_that_it_has_none(path: Pat
 def test_an_answer_has_the_header_form_of_its_request_unless_its_name_says_otherwise(
     path: Path,
 ) -> None:
-    """Apache's broker forgets it for a held pull and for a query, its 5.x client for a reply that it was pushed."""
+    """Apache's broker forgets it for a held pull and for a query, its 5.x client for a reply that
+    it was pushed.
+    """
     request = command(path.with_name(path.name.replace(".response.", ".request.")))
     answer = command(path)
 
@@ -398,7 +402,9 @@ def local_changes(record: Record, line: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_told(line: Mapping[str, Any]) -> bool:
-    """A transaction's producer is not told where the half message went; what is checked later was never told."""
+    """A transaction's producer is not told where the half message went; what is checked later was
+    never told.
+    """
     return "checked" not in line and line["offsetMsgId"] is not None
 
 

@@ -1,4 +1,6 @@
-"""A drive of the real kernel that refuses writes: zram, which is given no more memory than it has."""
+"""A drive of the real kernel that refuses writes: zram, which is given no more memory than it
+has.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ NO_LIMIT: Final = "0"
 class FailingDrive:
     """A drive mounted at `root`; new pages are refused while it fails.
 
-    A loop device on a full file system would not do: it takes a write of which a part found room for a whole one. Nor
-    would a file system with a journal: it goes offline with the first write of that which fails.
+    A loop device on a full file system would not do: it takes a write of which a part found room
+    for a whole one. Nor would a file system with a journal: it goes offline with the first write of
+    that which fails.
 
     :param root: an empty folder.
     """

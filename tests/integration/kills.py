@@ -1,7 +1,8 @@
-"""Our broker under load, killed with SIGKILL again and again: what it acknowledged, and whether that is still there.
+"""Our broker under load, killed with SIGKILL again and again: what it acknowledged, and whether
+that is still there.
 
-A process that is killed loses what only it knew; what it wrote stays, as the machine goes on. Power failures are
-`tests/properties/test_crashes.py`'s.
+A process that is killed loses what only it knew; what it wrote stays, as the machine goes on. Power
+failures are `tests/properties/test_crashes.py`'s.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ SETTINGS: Final[dict[str, str | int]] = {
     "maxIndexNum": 5000,
     "flushConsumeQueueThoroughInterval": 700,
 }
-"""Files of every kind become full, and checkpoints are written, many times between the first kill and the last."""
+"""Files of every kind become full, and checkpoints are written, many times between the first kill
+and the last.
+"""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,9 @@ class Load:
         """By the message's number."""
 
     async def run(self, producer: Producer) -> None:
-        """Send until cancelled; a send without an answer is over, and the next one waits until the broker is back."""
+        """Send until cancelled; a send without an answer is over, and the next one waits until the
+        broker is back.
+        """
         while True:
             await self._serving.wait()
             numbers = self._numbers()
@@ -126,7 +131,9 @@ class Load:
         self._serving.clear()
 
     def assert_kept(self, found: Iterable[Found]) -> None:
-        """What is acknowledged is where the answer said, nothing is there twice, and nothing that was never sent."""
+        """What is acknowledged is where the answer said, nothing is there twice, and nothing that
+        was never sent.
+        """
         by_number: dict[int, Found] = {}
         ends: dict[int, int] = {}
         for each in sorted(found, key=lambda each: (each.queue_id, each.queue_offset)):
@@ -152,7 +159,9 @@ class Load:
 
 
 async def live_and_die(broker: RoquetBroker, load: Load, chance: random.Random) -> None:
-    """One life of the broker: sends go on, and it is killed at any moment; now and then while it starts already."""
+    """One life of the broker: sends go on, and it is killed at any moment; now and then while it
+    starts already.
+    """
     if chance.random() < 0.2:
         start = asyncio.create_task(asyncio.to_thread(broker.start))
         await asyncio.sleep(chance.uniform(0.1, 1.0))

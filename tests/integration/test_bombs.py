@@ -1,4 +1,6 @@
-"""A body of 64 MiB in 64 KB, on a real broker: it stops nobody, and ends among the dead letters as it was stored."""
+"""A body of 64 MiB in 64 KB, on a real broker: it stops nobody, and ends among the dead letters as
+it was stored.
+"""
 
 from __future__ import annotations
 

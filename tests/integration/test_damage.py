@@ -1,4 +1,6 @@
-"""What odd clients and drives do to a store, on real processes: nothing that was acknowledged is lost."""
+"""What odd clients and drives do to a store, on real processes: nothing that was acknowledged is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def cluster() -> Iterator[RoquetCluster]:
 def test_a_promoted_slave_has_all_that_was_acknowledged_beside_odd_clients(
     cluster: RoquetCluster,
 ) -> None:
-    """One record that was half packed used to stop the slave's dispatch, and a promotion erased what came behind it."""
+    """One record that was half packed used to stop the slave's dispatch, and a promotion erased
+    what came behind it.
+    """
     master, slave, sends = cluster.master, cluster.slave, Sends()
     cluster.create_topic(TOPIC, 1)
     for odd in ODD:

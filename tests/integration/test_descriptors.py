@@ -1,4 +1,6 @@
-"""A server without a file descriptor left serves those that are connected, says so once, and accepts again."""
+"""A server without a file descriptor left serves those that are connected, says so once, and
+accepts again.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def told(log: Path) -> list[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="counts its descriptors in /proc")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_no_descriptor_left_is_told_once_and_gets_over(loop: str, tmp_path: Path) -> None:
-    """Those that are too many are refused, or wait where a loop finds no descriptor to accept them with."""
+    """Those that are too many are refused, or wait where a loop finds no descriptor to accept them
+    with.
+    """
     log = tmp_path / "log"
 
     def is_over() -> bool:

@@ -1,4 +1,6 @@
-"""`roquet ha` on real processes: a slave takes its master's place under load, and the former master follows it."""
+"""`roquet ha` on real processes: a slave takes its master's place under load, and the former master
+follows it.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ class Sending:
 async def test_a_promoted_slave_has_all_that_was_acknowledged_and_takes_what_comes(
     cluster: RoquetCluster,
 ) -> None:
-    """With a client that sends before, through and after it; the former master comes back as slave."""
+    """With a client that sends before, through and after it; the former master comes back as
+    slave.
+    """
     master, slave = cluster.master, cluster.slave
     cluster.create_topic("T", 2)
     await asyncio.to_thread(

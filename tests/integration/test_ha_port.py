@@ -1,4 +1,6 @@
-"""Strangers and broken slaves at a master's port for slaves: the couple goes on, and the log says what it saw."""
+"""Strangers and broken slaves at a master's port for slaves: the couple goes on, and the log says
+what it saw.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ TIMEOUT_S = 30
 
 @pytest.fixture(scope="module")
 def couple() -> Iterator[Couple]:
-    """Both have a log of 20 MiB, more than sockets take on behalf of who does not read; the first file is no more."""
+    """Both have a log of 20 MiB, more than sockets take on behalf of who does not read; the first
+    file is no more.
+    """
     with (
         RoquetNameServer() as names,
         Couple(
@@ -192,7 +196,9 @@ def test_idle_connections_and_a_slave_that_never_reads_disturb_nobody_and_are_to
 
 
 def test_a_slave_whose_transfers_are_cut_has_the_log_in_the_end(couple: Couple) -> None:
-    """A second one; each of its connections ends within a chunk. Sends go on with the couple's own slave."""
+    """A second one; each of its connections ends within a chunk. Sends go on with the couple's own
+    slave.
+    """
     with RecordingProxy(
         f"{HOST}:{couple.master.port + 1}", free_port(), whole_frames=False, cut_after=CUT
     ) as door:

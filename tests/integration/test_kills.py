@@ -1,4 +1,6 @@
-"""A broker that is killed under load; the long way, with Apache's programs as judges, is `make soak`."""
+"""A broker that is killed under load; the long way, with Apache's programs as judges, is `make
+soak`.
+"""
 
 from __future__ import annotations
 

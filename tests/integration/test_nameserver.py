@@ -640,7 +640,9 @@ def registered_at_start() -> dict[str, TopicConfig]:
 
 
 def told_by(asked: Command, answer: Command) -> tuple[str, dict[str, TopicConfig]]:
-    """Where the broker of a capture was to be found, its proxy, and the topic that was asked for, if there was one."""
+    """Where the broker of a capture was to be found, its proxy, and the topic that was asked for,
+    if there was one.
+    """
     if answer.code != ResponseCode.SUCCESS:
         return MASTER["brokerAddr"], {}
     if asked.code == RequestCode.GET_BROKER_CLUSTER_INFO:
@@ -661,7 +663,9 @@ async def register_recorded(peer: Peer, address: str, topics: Mapping[str, Topic
 
 @pytest.mark.parametrize("asked", recorded("*/10[56]-*.request.bin"))
 async def test_a_recorded_question_gets_the_recorded_answer(peer: Peer, asked: Path) -> None:
-    """A topic of the start is registered as it was then, whatever the answer says of it; one made later as told."""
+    """A topic of the start is registered as it was then, whatever the answer says of it; one made
+    later as told.
+    """
     expected = answer_to(asked)
     address, made_later = told_by(frame(asked), expected)
     await register_recorded(peer, address, made_later | registered_at_start())
@@ -723,7 +727,9 @@ async def test_a_recorded_goodbye_counts(peer: Peer, asked: Path) -> None:
 
 
 def listed_topics(asked: Path) -> set[str]:
-    """What Apache's name server listed in the same session; what the session's own consumers made came later."""
+    """What Apache's name server listed in the same session; what the session's own consumers made
+    came later.
+    """
     topics = set(
         load(frame(asked.with_name("206-get-all-topics-json.response.bin")).body)["topicList"]
     )

@@ -1,4 +1,6 @@
-"""`roquet pipeline` as its users start it: a process with a Spark of its own, which may be killed."""
+"""`roquet pipeline` as its users start it: a process with a Spark of its own, which may be
+killed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ PATIENCE_S: Final = 180
 
 @contextmanager
 def running(*words: object) -> Iterator[subprocess.Popen[str]]:
-    """The command, its JVM and its workers in a process group of their own, which does not outlive the block."""
+    """The command, its JVM and its workers in a process group of their own, which does not outlive
+    the block.
+    """
     command = [sys.executable, "-m", "roquet.cli.main", "pipeline", *map(str, words)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -61,7 +65,9 @@ def being_written(folder: Path) -> bool:
 
 
 def workers_of(session: int) -> list[int]:
-    """The Python processes that read for Spark: forks of a pyspark.daemon, whose parent is one, too."""
+    """The Python processes that read for Spark: forks of a pyspark.daemon, whose parent is one,
+    too.
+    """
     daemons: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         try:

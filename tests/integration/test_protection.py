@@ -32,7 +32,9 @@ uvloop = pytest.importorskip("uvloop")
 
 MIB = 1 << 20
 BUFFERED_MAX = 24 * MIB
-"""What a server may have made for a peer that reads nothing: its own buffers, and those of the two systems."""
+"""What a server may have made for a peer that reads nothing: its own buffers, and those of the two
+systems.
+"""
 BIG = 1001
 
 
@@ -173,7 +175,9 @@ def held_pull(opaque: int, offset: int) -> Command:
 async def test_pulls_of_a_peer_that_reads_nothing_go_on_waiting(
     cluster: roquet.dev.Cluster,
 ) -> None:
-    """And are answered as soon as it reads, which is before they are looked at for any other reason."""
+    """And are answered as soon as it reads, which is before they are looked at for any other
+    reason.
+    """
     assert cluster.broker is not None
     await fill(cluster, "T", b"first", 1)
     long_polls, port, pulls = cluster.broker.parts.long_polls, cluster.broker.port, 300
@@ -199,7 +203,9 @@ async def test_pulls_of_a_peer_that_reads_nothing_go_on_waiting(
 async def test_a_flood_of_one_client_leaves_the_others_their_turn(
     cluster: roquet.dev.Cluster,
 ) -> None:
-    """While a peer sends more than the broker can take, another one's sends are answered one after the other."""
+    """While a peer sends more than the broker can take, another one's sends are answered one after
+    the other.
+    """
     assert cluster.broker is not None
     await fill(cluster, "T", b"first", 1)
     flood, stopping = Peer(cluster.broker.port), asyncio.Event()

@@ -50,7 +50,9 @@ def content(log: CommitLog) -> bytes:
 
 
 class Cluster:
-    """Logs, servers and clients of one test; `until` looks at its condition whenever one of them has done something."""
+    """Logs, servers and clients of one test; `until` looks at its condition whenever one of them
+    has done something.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,7 +83,9 @@ class Cluster:
         return client
 
     async def raw_slave(self, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection that says and reads only what the test makes it; the kernel takes little on its behalf."""
+        """A connection that says and reads only what the test makes it; the kernel takes little on
+        its behalf.
+        """
         door = socket.socket()
         door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
         door.setblocking(False)

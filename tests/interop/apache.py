@@ -1,7 +1,9 @@
-"""Apache's name server, broker, clients and mqadmin: real processes on loopback, each in a directory of its own.
+"""Apache's name server, broker, clients and mqadmin: real processes on loopback, each in a
+directory of its own.
 
-Every start waits for a condition (a port accepts, a route names the broker), never for a span of time. What is started
-in a `with` block is gone after it; `kill()` is a crash, and `start()` after it goes on with the same store and port.
+Every start waits for a condition (a port accepts, a route names the broker), never for a span of
+time. What is started in a `with` block is gone after it; `kill()` is a crash, and `start()` after
+it goes on with the same store and port.
 """
 
 from __future__ import annotations
@@ -168,7 +170,9 @@ def membership(
 
 
 class ApacheBroker(_Server):
-    """Apache's broker; it serves clients at `address`, on the port two below, and slaves on the port one above."""
+    """Apache's broker; it serves clients at `address`, on the port two below, and slaves on the
+    port one above.
+    """
 
     main_class = "org.apache.rocketmq.broker.BrokerStartup"
 
@@ -217,7 +221,9 @@ class ApacheBroker(_Server):
 
 
 class JavaClients:
-    """Java clients by release and kind of header, such as `4.9.7-binary`; each starts when it is first asked for."""
+    """Java clients by release and kind of header, such as `4.9.7-binary`; each starts when it is
+    first asked for.
+    """
 
     KINDS = tuple(f"{version}-{header}" for version in Version for header in ("json", "binary"))
 

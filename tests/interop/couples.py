@@ -23,8 +23,8 @@ PROPERTIES: dict[str, str | int] = {
     "waitTimeMillsInSendQueue": 20_000,
     "osPageCacheBusyTimeOutMills": 20_000,
 }
-"""Files of both kinds become full; Apache's slave says for the first time what it has after one second, not five; what
-a busy host lets wait is not refused."""
+"""Files of both kinds become full; Apache's slave says for the first time what it has after one
+second, not five; what a busy host lets wait is not refused."""
 MESSAGE_SIZE = 1_000
 QUEUES = 2
 SEND_OK, SLAVE_NOT_AVAILABLE = 0, 11
@@ -39,7 +39,8 @@ class Maker(Enum):
 
 
 class Couple:
-    """Master and slave under one name. Leaving its `with` block kills both; entering it starts neither.
+    """Master and slave under one name. Leaving its `with` block kills both; entering it starts
+    neither.
 
     :param known: whether the slave is told where its master is; otherwise the name server tells it.
     :param properties: of both, beside `PROPERTIES`.
@@ -103,7 +104,8 @@ class Couple:
         size: int = MESSAGE_SIZE,
         queues: int = QUEUES,
     ) -> set[int]:
-        """So many messages to the master, to each of the first queues in turn; the codes of its answers.
+        """So many messages to the master, to each of the first queues in turn; the codes of its
+        answers.
 
         :param waits: whether a SYNC_MASTER is to wait for its slave.
         """
@@ -125,7 +127,9 @@ class Couple:
         create_topic(self.master, topic, queues)
 
     def await_topic_at_slave(self, topic: str) -> None:
-        """Until the slave has copied it, which it does soon after its start and then each ten seconds."""
+        """Until the slave has copied it, which it does soon after its start and then each ten
+        seconds.
+        """
         topics = self.slave.store_dir / "config" / "topics.json"
         wait_until(
             lambda: topics.exists() and topic in topics.read_text(),
@@ -134,7 +138,9 @@ class Couple:
         )
 
     def await_same(self) -> None:
-        """Until the slave has all that the master has, from its own first byte on, in the log and in the queues."""
+        """Until the slave has all that the master has, from its own first byte on, in the log and
+        in the queues.
+        """
         wait_until(
             lambda: has_same_log(self.master, self.slave), f"equal logs of {self.name}", WITHIN_S
         )

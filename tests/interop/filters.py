@@ -32,13 +32,17 @@ class ApacheFilters:
         )
 
     def table(self, messages: Iterable[Mapping[str, str]], expressions: Iterable[str]) -> list[str]:
-        """A line for each message, then one for each expression with a letter for each message before it."""
+        """A line for each message, then one for each expression with a letter for each message
+        before it.
+        """
         asked = [message_line(message) for message in messages]
         asked += [f"E\t{quote(expression, READABLE + '=')}" for expression in expressions]
         return [self._ask(line) for line in ("C\t", *asked)][1:]
 
     def bloom(self, error_percent: int, expected: int, text: str) -> str:
-        """Parameters and text of a Bloom filter, how many bits it has, and which of them are the text's."""
+        """Parameters and text of a Bloom filter, how many bits it has, and which of them are the
+        text's.
+        """
         return self._ask(f"B\t{error_percent}\t{expected}\t{quote(text, READABLE)}")
 
     def _ask(self, line: str) -> str:

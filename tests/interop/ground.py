@@ -1,4 +1,6 @@
-"""Where scenarios run: a name server and a broker, ours or Apache's, with the same configuration."""
+"""Where scenarios run: a name server and a broker, ours or Apache's, with the same
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ STRICT_NAMES: Final[Mapping[str, str | int]] = {"orderMessageEnable": "true"}
 class Ground:
     """A name server and its one broker.
 
-    :param is_apache: whether they are Apache's own, of 4.9.7, which scenarios are to be right about.
+    :param is_apache: whether they are Apache's own, of 4.9.7, which scenarios are to be right
+        about.
     """
 
     def __init__(

@@ -46,7 +46,9 @@ _PROPERTIES: Final[dict[str, str | int]] = {
 
 @contextmanager
 def signing() -> Iterator[str]:
-    """The name server of a broker that takes signed requests only; topics are there that an account may not write."""
+    """The name server of a broker that takes signed requests only; topics are there that an account
+    may not write.
+    """
     require_java()
     with ApacheNameServer() as names:
         broker = ApacheBroker(names.address, properties=_PROPERTIES)

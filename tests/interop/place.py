@@ -1,4 +1,6 @@
-"""One store directory and the brokers that open it in turn, Apache's and ours; a client of Apache's talks to each."""
+"""One store directory and the brokers that open it in turn, Apache's and ours; a client of Apache's
+talks to each.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,15 @@ SHARED: dict[str, str | int] = {
     "transactionTimeOut": 500,
     "transactionCheckInterval": 600_000,
 }
-"""Every queue has files that are full, and a message of 4 MiB fits into a log file twice. Nobody is asked about an open
-transaction, which would write it again, unless a test wants it."""
+"""Every queue has files that are full, and a message of 4 MiB fits into a log file twice. Nobody is
+asked about an open transaction, which would write it again, unless a test wants it."""
 AT_EVERY_START = (
     "found a illegal magic code 0x0",
     r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\), truncate dirty logic files",
     r"time\(ms\)",
 )
-"""What Apache's broker says of any store of its own: the log ends in zeros, and the queues end where the log does; and
-that something took it long, on a busy machine."""
+"""What Apache's broker says of any store of its own: the log ends in zeros, and the queues end
+where the log does; and that something took it long, on a busy machine."""
 BUILT_ALREADY = "Maybe try to build consume queue repeatedly"
 """What it says besides after a crash, of entries that it finds when it reads the log again."""
 
@@ -48,7 +50,9 @@ QUEUES_AHEAD = "truncate dirty logic files"
 
 
 class Place:
-    """A store directory and the brokers that open it, one after the other, under one name and address."""
+    """A store directory and the brokers that open it, one after the other, under one name and
+    address.
+    """
 
     def __init__(
         self, namesrv: str, store_dir: Path, client: Session, shared: Mapping[str, str | int]
@@ -77,7 +81,9 @@ class Place:
         return sent
 
     def takes(self, topic: str, group: str, count: int, *options: object) -> Lines:
-        """A consumer of the group gets exactly so many messages; each is what the log has at its place."""
+        """A consumer of the group gets exactly so many messages; each is what the log has at its
+        place.
+        """
         words = ("consume", self.namesrv, topic, group, count, SECONDS, "--linger", 300, *options)
         got = self.client.run(*words).check()
         assert len(got) == count, Counter(line["body"][:20] for line in got)
@@ -148,7 +154,9 @@ def log_files(place: Place) -> list[Path]:
 
 
 def last_file_start(place: Place) -> int:
-    """After a crash Apache's broker finds only keys of what it reads again, at the least of the last file in use."""
+    """After a crash Apache's broker finds only keys of what it reads again, at the least of the
+    last file in use.
+    """
     files = [int(file.name) for file in log_files(place)]
     last = [each.at for each in log_records(place.store_dir)][-1]
     return max(start for start in files if start <= last)

@@ -1,4 +1,5 @@
-"""Programs as child processes: each in a directory of its own, with its output in a file and an end that is certain.
+"""Programs as child processes: each in a directory of its own, with its output in a file and an end
+that is certain.
 
 Keeps: whatever was started here is dead when its `with` block, or this interpreter, ends.
 """
@@ -47,7 +48,8 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = SECO
 def free_port(*neighbours: int) -> int:
     """A port that can be bound on loopback, and so can the ports at these distances from it.
 
-    Nobody else on this machine who asks here gets one of them, too, for as long as it takes a program to bind them.
+    Nobody else on this machine who asks here gets one of them, too, for as long as it takes a
+    program to bind them.
     """
     while True:
         port = random.choice(PORTS)
@@ -74,7 +76,9 @@ atexit.register(lambda: _give_up(len(_claims)))
 
 
 def _claimed(port: int) -> socket.socket | None:
-    """What keeps the port from others: a datagram socket of that number, which no program here needs."""
+    """What keeps the port from others: a datagram socket of that number, which no program here
+    needs.
+    """
     claim = socket.socket(type=socket.SOCK_DGRAM)
     try:
         claim.bind(("127.0.0.1", port))
@@ -259,7 +263,9 @@ class Finished:
 
 
 class Client(Program):
-    """A driver in its own process, printing a JSON object per line and `started` on standard error."""
+    """A driver in its own process, printing a JSON object per line and `started` on standard
+    error.
+    """
 
     def lines(self) -> list[dict[str, Any]]:
         """What it printed so far; a line still being written is left for the next look."""
@@ -280,7 +286,9 @@ class Client(Program):
 
 
 class Session(Client):
-    """A driver that stays and runs one command after the other, which spares the start of a JVM for each."""
+    """A driver that stays and runs one command after the other, which spares the start of a JVM for
+    each.
+    """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
         super().__init__(name, directory)
@@ -294,7 +302,9 @@ class Session(Client):
         return self.finish(timeout_s)
 
     def begin(self, *words: object) -> None:
-        """Starts a command; `lines` and `wait_lines` see what it prints, `finish` waits for its end."""
+        """Starts a command; `lines` and `wait_lines` see what it prints, `finish` waits for its
+        end.
+        """
         assert self._status is not None, f"{self.name} is still at work"
         self._lines, self._status = [], None
         self.tell("\t".join(map(str, words)))

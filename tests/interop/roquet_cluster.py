@@ -1,7 +1,8 @@
-"""Our name server and brokers as a user starts them, real processes of the command line; the surface is `apache.py`'s.
+"""Our name server and brokers as a user starts them, real processes of the command line; the
+surface is `apache.py`'s.
 
-What is started in a `with` block is gone after it; `stop()` is an orderly end, `kill()` a crash, and `start()` after
-either goes on with the same store and ports.
+What is started in a `with` block is gone after it; `stop()` is an orderly end, `kill()` a crash,
+and `start()` after either goes on with the same store and ports.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ CLUSTER = "roquet-cluster"
 BROKER = "roquet-a"
 UPDATE_AND_CREATE_TOPIC = 17
 PATIENT = {"slaveTimeout": 20_000, "osPageCacheBusyTimeOutMills": 20_000}
-"""A busy host may let a slave wait for longer than the usual 3 s, and a drive for longer than the usual second."""
+"""A busy host may let a slave wait for longer than the usual 3 s, and a drive for longer than the
+usual second.
+"""
 SMALL = {
     "mappedFileSizeCommitLog": 64 * 1024 * 1024,
     "maxHashSlotNum": 500_000,
@@ -71,7 +74,9 @@ class RoquetNameServer(_Server):
 
 
 class RoquetBroker(_Server):
-    """Our broker; it serves clients at `address`, on the port two below, and slaves on the port one above."""
+    """Our broker; it serves clients at `address`, on the port two below, and slaves on the port one
+    above.
+    """
 
     def __init__(
         self,

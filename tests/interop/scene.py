@@ -1,4 +1,6 @@
-"""What one scenario has at hand: topics and groups that nobody else uses, clients, and the ground they are on."""
+"""What one scenario has at hand: topics and groups that nobody else uses, clients, and the ground
+they are on.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ class Producer(Actor):
     max_offset: Callable[[str, int], int]
 
     def send(self, topic: str, count: int = 1, /, **options: object) -> Lines:
-        """The results; `body`, `keys` and user properties may say `{i}` for the number of the message.
+        """The results; `body`, `keys` and user properties may say `{i}` for the number of the
+        message.
 
         Apache's broker puts what it stored into queues a little later; this waits for that.
         """
@@ -78,7 +81,9 @@ class Push(Actor):
         return self.told("message", count, timeout_s)
 
     def bodies(self, count: int, quiet_s: float = 0) -> list[str]:
-        """The bodies of so many deliveries, sorted, and of those that come too many within a while."""
+        """The bodies of so many deliveries, sorted, and of those that come too many within a
+        while.
+        """
         self.messages(count)
         time.sleep(quiet_s)
         return sorted(line["body"] for line in self.messages())
@@ -133,7 +138,9 @@ class Admin(Actor):
         return [line.split() for line in self.command(*words).splitlines()]
 
     def invoke(self, method: str, *arguments: object) -> Any:
-        """What any method of the admin client gives, as its JSON says it. :raises JavaError: it failed."""
+        """What any method of the admin client gives, as its JSON says it. :raises JavaError: it
+        failed.
+        """
         answer = self.call(
             "invoke", method=method, **{f"arg{i}": value for i, value in enumerate(arguments)}
         )
@@ -246,7 +253,9 @@ class Scene:
         return int(answer.header["extFields"]["offset"]) if answer.code == 0 else None
 
     def has_route(self, topic: str) -> bool:
-        """Whether the name server knows the topic: a broker tells it a moment after it has made one."""
+        """Whether the name server knows the topic: a broker tells it a moment after it has made
+        one.
+        """
         return wire.ask(self.namesrv, ROUTE, {"topic": topic}).code == 0
 
     def wait(

@@ -1,4 +1,6 @@
-"""Apache's Java clients, many in one JVM for each release, told what to do by scenarios that run beside each other."""
+"""Apache's Java clients, many in one JVM for each release, told what to do by scenarios that run
+beside each other.
+"""
 
 from __future__ import annotations
 

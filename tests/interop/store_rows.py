@@ -1,4 +1,6 @@
-"""What our Spark source reads from a store's files, beside what the log has by a reader that shares nothing with it."""
+"""What our Spark source reads from a store's files, beside what the log has by a reader that shares
+nothing with it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ PART = "200000"
 
 
 def assert_read_as_rows(store_dir: Path) -> None:
-    """Every message in a queue is one row, with what was sent; and without being asked for, those of applications."""
+    """Every message in a queue is one row, with what was sent; and without being asked for, those
+    of applications.
+    """
     stored = log_queues(store_dir)
     topics = sorted({topic for topic, _ in stored})
     found = rows(store_dir, subscribe=",".join(topics), bytesPerPartition=PART)

@@ -1,6 +1,8 @@
-"""What a store holds, read from its log files, and what a broker gives of it, asked over a plain socket.
+"""What a store holds, read from its log files, and what a broker gives of it, asked over a plain
+socket.
 
-Like `wire`, it stands apart from `roquet` on purpose: the store and the broker may be ours or Apache's.
+Like `wire`, it stands apart from `roquet` on purpose: the store and the broker may be ours or
+Apache's.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ def records(data: bytes) -> list[Stored]:
 
 
 def log_records(store_dir: Path) -> Iterator[Stored]:
-    """Every record of the log, up to the first bytes that are none; each must say where it stands."""
+    """Every record of the log, up to the first bytes that are none; each must say where it
+    stands.
+    """
     for file in sorted((store_dir / "commitlog").iterdir()):
         data, index = file.read_bytes(), 0
         while index + 8 <= len(data):
@@ -123,7 +127,9 @@ def written_files(directory: Path) -> dict[str, bytes]:
 
 
 def log_queues(store_dir: Path) -> dict[Queue, dict[int, Stored]]:
-    """What each queue has to give by what the log says: its offsets follow one another, and none is there twice."""
+    """What each queue has to give by what the log says: its offsets follow one another, and none is
+    there twice.
+    """
     queues: dict[Queue, dict[int, Stored]] = defaultdict(dict)
     for found in log_records(store_dir):
         if found.takes_a_slot:
@@ -135,7 +141,9 @@ def log_queues(store_dir: Path) -> dict[Queue, dict[int, Stored]]:
 
 
 def queue_entries(store_dir: Path) -> dict[Queue, dict[int, tuple[int, int, int]]]:
-    """Of each queue what its files say of its messages: where in the log, how large, code of the tag."""
+    """Of each queue what its files say of its messages: where in the log, how large, code of the
+    tag.
+    """
     queues: dict[Queue, dict[int, tuple[int, int, int]]] = defaultdict(dict)
     for file in sorted((store_dir / "consumequeue").glob("*/*/*")):
         queue, first = (file.parts[-3], int(file.parts[-2])), int(file.name) // ENTRY.size
@@ -207,10 +215,11 @@ def found_by_key(broker: str, topic: str, key: str) -> list[Stored]:
 def assert_serves_its_log(
     broker: str, store_dir: Path, *, keys_from: int = 0
 ) -> dict[Queue, dict[int, Stored]]:
-    """Of every queue the broker gives exactly the bytes that its log holds, at their offsets; what the log holds.
+    """Of every queue the broker gives exactly the bytes that its log holds, at their offsets; what
+    the log holds.
 
-    Apache's broker makes the topic of the transactions' ends only when it looks for open ones, and refuses pulls of it
-    until then; its records are asked for one by one.
+    Apache's broker makes the topic of the transactions' ends only when it looks for open ones, and
+    refuses pulls of it until then; its records are asked for one by one.
 
     :param keys_from: the physical offset from where on the keys must be found.
     """

@@ -1,4 +1,6 @@
-"""Our client, admin tools and Spark's jobs on Apache's 4.9.7 brokers that check who asks, or take TLS only."""
+"""Our client, admin tools and Spark's jobs on Apache's 4.9.7 brokers that check who asks, or take
+TLS only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Spark reads, streams and writes where Apache's broker checks who asks; nothing that Spark shows has the secret."""
+"""Spark reads, streams and writes where Apache's broker checks who asks; nothing that Spark shows
+has the secret.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Requests that go through a broker to somebody else: to consumers for administrators, replies to who asked."""
+"""Requests that go through a broker to somebody else: to consumers for administrators, replies to
+who asked.
+"""
 
 from __future__ import annotations
 
@@ -239,8 +241,8 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_java_clients_reply_to_each_other(
     kind: str, broker: RoquetBroker, clients: JavaClients
 ) -> None:
-    """On a busy machine a client's own timer may hold up the heartbeat before its first request: no broker knows whom
-    to give that answer. Then another one has to do.
+    """On a busy machine a client's own timer may hold up the heartbeat before its first request: no
+    broker knows whom to give that answer. Then another one has to do.
     """
     version = Version(kind.partition("-")[0])
     options = ["-Drocketmq.serialize.type=ROCKETMQ"] if kind.endswith("binary") else []

@@ -1,4 +1,6 @@
-"""Store files of Apache's broker and of ours against each other: equal ones are equal, and each change is found."""
+"""Store files of Apache's broker and of ours against each other: equal ones are equal, and each
+change is found.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def double_one(store_dir: Path) -> stored.Stored:
 
 
 def number_one_otherwise(store_dir: Path) -> stored.Stored:
-    """It says another checksum, and has another body for it to be right: nothing but a comparison can tell."""
+    """It says another checksum, and has another body for it to be right: nothing but a comparison
+    can tell.
+    """
     found = nth(store_dir, 55)
     other = nth(store_dir, 56)
     write(store_dir, found.at + 8, other.data[8:12])

@@ -1,4 +1,6 @@
-"""What Apache's broker makes of a store in which ours has stepped over damage, and saved what it cut off."""
+"""What Apache's broker makes of a store in which ours has stepped over damage, and saved what it
+cut off.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def damage(root: Path, at: int, data: bytes) -> None:
 
 
 def store_with_hole_and_lost_tail(root: Path, *, behind: int) -> tuple[int, int]:
-    """The queue offset of the hole, and where the queue ends; so many messages are behind the hole."""
+    """The queue offset of the hole, and where the queue ends; so many messages are behind the
+    hole.
+    """
     store = opened(root)
     places = put(store, 50)
     put(store, behind)
@@ -92,7 +96,9 @@ def store_with_hole_and_lost_tail(root: Path, *, behind: int) -> tuple[int, int]
 def test_apaches_broker_cuts_its_log_at_a_hole_in_the_last_files(
     name_server: ApacheNameServer, tmp_path: Path
 ) -> None:
-    """It reads its last three files at each start, also after a clean stop. The folder `lost` it leaves alone."""
+    """It reads its last three files at each start, also after a clean stop. The folder `lost` it
+    leaves alone.
+    """
     root = tmp_path / "store"
     hole, end = store_with_hole_and_lost_tail(root, behind=20)
     with ApacheBroker(name_server.address, store_dir=root, properties=SETTINGS) as broker:

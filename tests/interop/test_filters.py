@@ -1,4 +1,6 @@
-"""SQL92 filters: Apache's clients at our broker, ours at Apache's, and one store in the hands of both."""
+"""SQL92 filters: Apache's clients at our broker, ours at Apache's, and one store in the hands of
+both.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +163,9 @@ def test_filters_are_refused_where_they_are_not_allowed(
 
 
 def test_filters_and_notes_go_from_broker_to_broker(clients: JavaClients, tmp_path: Path) -> None:
-    """Each finds the other's filters and notes; a group that comes back goes on with the filter it had."""
+    """Each finds the other's filters and notes; a group that comes back goes on with the filter it
+    had.
+    """
     client, store = clients["4.9.7-json"], tmp_path / "store"
     topic, group = "ToAndFro", "G-ToAndFro"
     with ApacheNameServer() as name_server:

@@ -1,4 +1,6 @@
-"""Replication in the eyes of the other side's tools: 5.x's mqadmin on our brokers, `roquet ha` on Apache's."""
+"""Replication in the eyes of the other side's tools: 5.x's mqadmin on our brokers, `roquet ha` on
+Apache's.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def status(name_server: str) -> list[dict[str, Any]]:
 
 
 def ends(members: list[dict[str, Any]]) -> list[tuple[int, int | None]]:
-    """The number of each broker in turn, and where its log ends; a young broker registers before it answers."""
+    """The number of each broker in turn, and where its log ends; a young broker registers before it
+    answers.
+    """
     return [(member["broker_id"], member["end"]) for member in members]
 
 

@@ -1,6 +1,7 @@
 """Apache's Java clients and mqadmin against our name server, SYNC_MASTER and SLAVE.
 
-The tests share one cluster; those that stop or kill a part of it stand at the end and leave it whole.
+The tests share one cluster; those that stop or kill a part of it stand at the end and leave it
+whole.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ ONE_OF_EACH = ("4.9.7-json", "5.5.0-binary")
 LINGER = ("--linger", 700)
 """Long enough for a message that comes once too often to be seen."""
 OFTEN = ("--heartbeat", 1_000)
-"""A 5.x consumer that shares out queues while its heartbeat is under way does not tell brokers of the change before the
-next one; until then they refuse its pulls."""
+"""A 5.x consumer that shares out queues while its heartbeat is under way does not tell brokers of
+the change before the next one; until then they refuse its pulls."""
 LOCK_SECONDS = 60
 """So long a broker keeps a lock that is not given back."""
 MIB = 1024 * 1024
@@ -245,7 +246,9 @@ def test_a_broadcast_reaches_every_consumer(
 def test_two_consumers_share_the_queues_until_one_leaves(
     cluster: RoquetCluster, clients: JavaClients
 ) -> None:
-    """Members of both releases; every message is taken, and once except while a queue changes hands."""
+    """Members of both releases; every message is taken, and once except while a queue changes
+    hands.
+    """
     namesrv, topic, group = cluster.namesrv, "Shared", "G-shared"
     leaves, producer = clients["5.5.0-binary"], clients["4.9.7-binary"]
     count = 0

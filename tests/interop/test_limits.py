@@ -1,4 +1,6 @@
-"""What Apache's mqadmin 4.9.7 shows where our servers refuse more: which setting it is, or what to do."""
+"""What Apache's mqadmin 4.9.7 shows where our servers refuse more: which setting it is, or what to
+do.
+"""
 
 from __future__ import annotations
 

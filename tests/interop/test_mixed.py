@@ -1,4 +1,6 @@
-"""Apache's brokers at our name server, and our broker at Apache's name servers; Apache's clients find no difference."""
+"""Apache's brokers at our name server, and our broker at Apache's name servers; Apache's clients
+find no difference.
+"""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ EACH = 40
 """So many messages go to each queue while both members are there."""
 TIMEOUT_MS = 20_000
 ALL_SECONDS = 6 * SECONDS
-"""A member that comes looks for its queues each 20 s, one that leaves may keep its locks for 60 s; beside that a Java
-starts and deals with its messages, which on a busy machine takes a minute each.
+"""A member that comes looks for its queues each 20 s, one that leaves may keep its locks for 60 s;
+beside that a Java starts and deals with its messages, which on a busy machine takes a minute each.
 """
 
 
@@ -36,7 +36,9 @@ def cluster() -> Iterator[RoquetCluster]:
 
 
 async def test_we_and_java_share_a_group_in_order(cluster: RoquetCluster) -> None:
-    """Java comes, takes its half of the queues, leaves after 60 messages, and we go on where it was."""
+    """Java comes, takes its half of the queues, leaves after 60 messages, and we go on where it
+    was.
+    """
     topic, group, namesrv = "InOrder", "G-in-order", cluster.namesrv
     ours: defaultdict[int, list[int]] = defaultdict(list)
     cluster.create_topic(topic, QUEUES)
@@ -88,7 +90,9 @@ async def send_to_each(producer: Producer, queues: list[MessageQueue], count: in
 async def test_a_broadcasting_member_is_ours_or_java_s_in_turn(
     cluster: RoquetCluster, tmp_path: Path
 ) -> None:
-    """Whoever starts with that client id goes on where the file says, and leaves it as the other one would."""
+    """Whoever starts with that client id goes on where the file says, and leaves it as the other
+    one would.
+    """
     topic, group, namesrv = "ToAll", "G-to-all", cluster.namesrv
     cluster.create_topic(topic, 1)
 

@@ -90,7 +90,9 @@ async def all_stored(broker: ApacheBroker, group: str) -> None:
 
 
 async def routed(broker: ApacheBroker, topic: str) -> None:
-    """Wait until the name server knows the topic: of one that a send creates, the broker tells it afterwards."""
+    """Wait until the name server knows the topic: of one that a send creates, the broker tells it
+    afterwards.
+    """
     await asyncio.to_thread(
         wait_until, lambda: has_topic(broker.namesrv, topic), f"a route for {topic}"
     )
@@ -540,7 +542,9 @@ async def test_progress_can_be_read_and_set(broker: ApacheBroker, topic: str) ->
 
 
 async def slave_has(name_server: str, topic: str, count: int) -> None:
-    """Wait until the slave has the topic's settings, which it copies every 10 s, and so many messages."""
+    """Wait until the slave has the topic's settings, which it copies every 10 s, and so many
+    messages.
+    """
     async with PullConsumer(name_server, read_from="slave") as reader:
         queues = await reader.queues(topic)
         found = 0

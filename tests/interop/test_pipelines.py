@@ -1,4 +1,6 @@
-"""Jobs of `roquet.spark.pipelines` on Apache's 4.9.7 brokers: a pair of them audited, archived, and watched."""
+"""Jobs of `roquet.spark.pipelines` on Apache's 4.9.7 brokers: a pair of them audited, archived, and
+watched.
+"""
 
 from __future__ import annotations
 

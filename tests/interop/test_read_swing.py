@@ -1,6 +1,7 @@
 """Who reads far behind is sent to the slave, and comes back to the master when it has caught up.
 
-With accessMessageInMemoryMaxRatio=0 every message that is found counts as far behind, for ours and Apache's alike.
+With accessMessageInMemoryMaxRatio=0 every message that is found counts as far behind, for ours and
+Apache's alike.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Pull:
 
 
 class Watched:
-    """A couple whose clients come through doors that see what they ask; the name server behind its door names those."""
+    """A couple whose clients come through doors that see what they ask; the name server behind its
+    door names those.
+    """
 
     def __init__(self, couple: Couple) -> None:
         self.couple = couple
@@ -179,7 +182,9 @@ def await_back_at_the_master(watched: Watched, group: str, topic: str) -> None:
 
 
 def assert_swung(watched: Watched, group: str, topic: str) -> None:
-    """Each pull of a queue goes where the answer before it said, for that queue alone; progress goes to the master."""
+    """Each pull of a queue goes where the answer before it said, for that queue alone; progress
+    goes to the master.
+    """
     pulls, idle = watched.pulls(group, topic, 0), watched.pulls(group, topic, 1)
     assert [pull.broker_id for pull in pulls[1:]] == [pull.suggested for pull in pulls[:-1]]
     assert [broker_id for broker_id, _ in groupby(pull.broker_id for pull in pulls)][:3] == [

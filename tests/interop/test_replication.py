@@ -1,4 +1,6 @@
-"""Replication between our brokers and Apache's: the logs are the same bytes, the queues the same entries."""
+"""Replication between our brokers and Apache's: the logs are the same bytes, the queues the same
+entries.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What Apache's Java clients see, of either release, on our broker; with `--baseline`, on Apache's own 4.9.7.
+"""What Apache's Java clients see, of either release, on our broker; with `--baseline`, on Apache's
+own 4.9.7.
 
-All scenarios that were asked for run beside each other, for most of their time is waiting; each test then tells of one.
+All scenarios that were asked for run beside each other, for most of their time is waiting; each
+test then tells of one.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ BESIDE = 8 * (os.cpu_count() or 1)
 
 
 class Theatre:
-    """The grounds and stages, each started when it is first needed, and the runs of all scenarios."""
+    """The grounds and stages, each started when it is first needed, and the runs of all
+    scenarios.
+    """
 
     def __init__(self, cases: list[Case], *, is_apache: bool) -> None:
         self._is_apache = is_apache

@@ -1,4 +1,6 @@
-"""A task of Spark's that reads on from the slave when the master is killed under it, whoever made the two."""
+"""A task of Spark's that reads on from the slave when the master is killed under it, whoever made
+the two.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Batch reads as Spark's tasks do them, from our broker and from Apache's: what is asked for comes, or is told of."""
+"""Batch reads as Spark's tasks do them, from our broker and from Apache's: what is asked for comes,
+or is told of.
+"""
 
 from __future__ import annotations
 

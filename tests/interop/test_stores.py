@@ -1,4 +1,6 @@
-"""One store directory, opened by Apache's broker and by ours in turn: nothing moves, nothing is lost, groups go on."""
+"""One store directory, opened by Apache's broker and by ours in turn: nothing moves, nothing is
+lost, groups go on.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ NOTED: dict[str, str | int] = {
     "mappedFileSizeConsumeQueue": 20 * 1000,
     "mappedFileSizeCommitLog": 64 * 1024,
 }
-"""Notes on queue entries, and a log of many files. Apache's broker looks for a queue's begin in its first file only."""
+"""Notes on queue entries, and a log of many files. Apache's broker looks for a queue's begin in its
+first file only.
+"""
 NOTES_BEGIN = -(1 << 31) - 1
 """Numbers up to this one are no tag codes."""
 POOLED: dict[str, str | int] = {
@@ -65,7 +69,9 @@ POOLED: dict[str, str | int] = {
 }
 """After a commit there is none for a while."""
 DELIVERED = {"1": 2, "2": 2, "3": 3}
-"""How many messages of `fill_with_every_kind` waited for each level of delay, and came: 3 were refused."""
+"""How many messages of `fill_with_every_kind` waited for each level of delay, and came: 3 were
+refused.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +223,9 @@ def assert_begins_above_0(place: Place, left: Mapping[Queue, Mapping[int, Stored
 
 
 def assert_selects(place: Place, broker: Broker) -> None:
-    """Each entry has a note instead of a tag's code, and the broker itself leaves out what nobody asked for."""
+    """Each entry has a note instead of a tag's code, and the broker itself leaves out what nobody
+    asked for.
+    """
     for (topic, queue_id), stored in log_queues(place.store_dir).items():
         if topic == "Tags":
             (file,) = (place.store_dir / "consumequeue" / topic / str(queue_id)).iterdir()
@@ -281,7 +289,9 @@ def test_under_sync_flush_64_java_threads_are_told_that_their_messages_are_safe(
 
 
 def fill_with_every_kind(place: Place, apaches: ApacheBroker) -> None:
-    """80 messages to read in the topic `Kinds`; two more wait there for their time and for their producer's word."""
+    """80 messages to read in the topic `Kinds`; two more wait there for their time and for their
+    producer's word.
+    """
     place.produce(
         "Kinds",
         40,
@@ -333,7 +343,9 @@ def give_up(place: Place, broker: Broker, topic: str, group: str) -> None:
 
 
 def appended_by_ours(place: Place) -> Lines:
-    """Sends of every kind that our broker takes; each got the next offset of its queue. Those to `Kinds`."""
+    """Sends of every kind that our broker takes; each got the next offset of its queue. Those to
+    `Kinds`.
+    """
     before = log_queues(place.store_dir)
     sent = place.produce(
         "Kinds", 12, "--body", "ours-", "--tag", "A,B", "--keys", "mine", "--property", "number={i}"

@@ -1,4 +1,6 @@
-"""Transactions between Apache's producers and our broker, ours and Apache's broker, and over both with one store."""
+"""Transactions between Apache's producers and our broker, ours and Apache's broker, and over both
+with one store.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ HALF, ENDS, GIVEN_UP = (
     "TRANS_CHECK_MAX_TIME_TOPIC",
 )
 QUICK: dict[str, str | int] = {"transactionTimeOut": 2000, "transactionCheckInterval": 1000}
-"""Producers are asked often, and soon, but not before one on a busy machine has said what it wants."""
+"""Producers are asked often, and soon, but not before one on a busy machine has said what it
+wants.
+"""
 ASKED = ("--linger", 6000, "--heartbeat", 500)
 """A producer stays for longer than a broker needs to ask."""
 
@@ -51,7 +55,9 @@ def broker(name_server: RoquetNameServer) -> Iterator[RoquetBroker]:
 
 @pytest.fixture(scope="module")
 def apaches_name_server() -> Iterator[ApacheNameServer]:
-    """Brokers that make topics by themselves do not share one: a new topic would be on all of them."""
+    """Brokers that make topics by themselves do not share one: a new topic would be on all of
+    them.
+    """
     require_java()
     with ApacheNameServer() as server:
         yield server

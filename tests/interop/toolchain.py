@@ -1,7 +1,9 @@
 """Where Apache's programs come from: Java, Maven and Go of this machine, and what they resolved.
 
-Keeps: everything resolved or built lies in `.interop/` of the repository, one directory per state of the sources under
-       `tests/interop/java` and `tests/interop/go`; an unchanged source never runs Maven or Go again.
+Keeps: everything resolved or built lies in `.interop/` of the repository, one directory per state
+of the sources under
+       `tests/interop/java` and `tests/interop/go`; an unchanged source never runs Maven or Go
+       again.
 """
 
 from __future__ import annotations
@@ -41,11 +43,15 @@ class ToolMissingError(Exception):
 
 
 class BuildError(Exception):
-    """The tools are there but could not fetch or build Apache's programs; the message ends in their output."""
+    """The tools are there but could not fetch or build Apache's programs; the message ends in their
+    output.
+    """
 
 
 def require_java() -> Path:
-    """Java with everything resolved for every `Version`, or a skipped test that says what is missing."""
+    """Java with everything resolved for every `Version`, or a skipped test that says what is
+    missing.
+    """
 
     def resolve() -> Path:
         for version in Version:
@@ -199,7 +205,9 @@ def _fingerprint(sources: Path, names: list[str]) -> str:
 
 
 def _jars_exist(target: Path) -> bool:
-    """The class paths name files of Maven's own repository, which somebody may have cleaned since."""
+    """The class paths name files of Maven's own repository, which somebody may have cleaned
+    since.
+    """
     jars = [
         jar
         for listing in target.glob("*.classpath")

@@ -1,6 +1,7 @@
 """The least of the remoting protocol: one JSON request, one answer, over a plain socket.
 
-It stands apart from `roquet.protocol` on purpose: it waits for and questions servers that are themselves to be judged.
+It stands apart from `roquet.protocol` on purpose: it waits for and questions servers that are
+themselves to be judged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""`make mutants`: small faults, one at a time, each in a copy of the project; does a test fail, and how fast?
+"""`make mutants`: small faults, one at a time, each in a copy of the project; does a test fail, and
+how fast?
 
-    python -m tests.mutants                    every mutant; the report goes to tests/mutants/REPORT.md
-    python -m tests.mutants fsync checkpoint   those with one of these words in their names; no report is written
+    python -m tests.mutants                    every mutant; the report goes to
+    tests/mutants/REPORT.md
+    python -m tests.mutants fsync checkpoint   those with one of these words in their names; no
+    report is written
 
 The exit code is 1 when a mutant survives, so that a new gap is seen.
 """
@@ -30,15 +33,17 @@ from tests.mutants.mutant import Mutant
 ROOT: Final = Path(__file__).parents[2]
 REPORT: Final = Path(__file__).with_name("REPORT.md")
 TIMEOUT_S: Final = 300.0
-"""A mutant that makes a program run on for ever is one that a test's own time limit would have to kill."""
+"""A mutant that makes a program run on for ever is one that a test's own time limit would have to
+kill.
+"""
 FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 TESTS_FAILED: Final = 1
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant; `killer` is the first test that failed, `found_by` the first simulated cluster; "" when
-    none did.
+    """What became of a mutant; `killer` is the first test that failed, `found_by` the first
+    simulated cluster; "" when none did.
     """
 
     mutant: Mutant
@@ -155,7 +160,9 @@ def verdict(
 
 
 def report(verdicts: Sequence[Verdict]) -> str:
-    """A page: survivors first, then who was killed by what and how fast, then what the simulation finds."""
+    """A page: survivors first, then who was killed by what and how fast, then what the simulation
+    finds.
+    """
     survivors = [verdict for verdict in verdicts if verdict.survived]
     lines = [
         "# Mutants",

@@ -9,7 +9,9 @@ SOURCE = Path("src/roquet")
 
 
 class MisfitError(Exception):
-    """The source has changed under a mutant: its old text is not there, or is there more than once."""
+    """The source has changed under a mutant: its old text is not there, or is there more than
+    once.
+    """
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,11 @@ class Mutant:
     """`old` becomes `new` in one file below `src/roquet`.
 
     :param name: what goes wrong, in a few words; unique.
-    :param tests: arguments of pytest, the tests that should fail; the fastest that does is the best.
+    :param tests: arguments of pytest, the tests that should fail; the fastest that does is the
+        best.
     :param once: what went wrong while the program had this fault, before somebody found it.
-    :param simulation: simulated clusters that should fail, too; for every fault that the program once had.
+    :param simulation: simulated clusters that should fail, too; for every fault that the program
+        once had.
     :param also: what has to go as well where two places stand against the same fault.
     """
 

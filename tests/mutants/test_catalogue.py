@@ -1,4 +1,6 @@
-"""The list of mutants fits the source: each can be applied. That tests kill them, `make mutants` shows."""
+"""The list of mutants fits the source: each can be applied. That tests kill them, `make mutants`
+shows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A registration of thousands of topics, or the end of a broker that has them, lets others be answered in between."""
+"""A registration of thousands of topics, or the end of a broker that has them, lets others be
+answered in between.
+"""
 
 from __future__ import annotations
 

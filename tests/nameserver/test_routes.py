@@ -52,7 +52,9 @@ def test_a_registered_masters_topics_can_be_found() -> None:
 
 
 def test_a_master_that_takes_its_place_back_brings_its_topics() -> None:
-    """Whoever had the place meanwhile may have said anything of them, and theirs are of a version known already."""
+    """Whoever had the place meanwhile may have said anything of them, and theirs are of a version
+    known already.
+    """
     routes = Routes()
     registered(routes, MASTER, T, 1, NOW)
     registered(

@@ -1,7 +1,8 @@
-"""A cluster on a network of its own: name server, SYNC_MASTER and slaves, each at another host, and Apache's producer.
+"""A cluster on a network of its own: name server, SYNC_MASTER and slaves, each at another host, and
+Apache's producer.
 
-The test, Apache's client and the name server are at the host `names`, whose links stay good: what a test does to the
-links between master and slaves is all that happens to a broker.
+The test, Apache's client and the name server are at the host `names`, whose links stay good: what a
+test does to the links between master and slaves is all that happens to a broker.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Outage(Enum):
 
 
 class FarCluster:
-    """Slaves by the names of their hosts; all follow, and know the topic, when the `with` block begins."""
+    """Slaves by the names of their hosts; all follow, and know the topic, when the `with` block
+    begins.
+    """
 
     def __init__(self, *slaves: str, seed: int = 0) -> None:
         self.network = Network("names", "master", *slaves, seed=seed)
@@ -107,7 +110,9 @@ class FarCluster:
                 self.network.one_way("master", name, CUT)
 
     def begin(self, count: int, *options: object) -> None:
-        """Apache's producer begins to send so many messages, each of them once, into the next queue."""
+        """Apache's producer begins to send so many messages, each of them once, into the next
+        queue.
+        """
         words = ("produce", self.cluster.namesrv, TOPIC, count, "--retry", 0, "--timeout", 20_000)
         self.client.begin(*words, "--queue", next(self._queues), *options)
 
@@ -116,7 +121,9 @@ class FarCluster:
         return self.client.finish().lines
 
     def wait_same(self) -> None:
-        """Until every slave has the master's files, byte for byte: the log, and what is derived from it."""
+        """Until every slave has the master's files, byte for byte: the log, and what is derived
+        from it.
+        """
         for slave in self.cluster.slaves:
             self.wait_copied(slave)
 
@@ -125,7 +132,9 @@ class FarCluster:
         wait_until(lambda: files(slave) == files(self.master), what, PATIENCE_S)
 
     def assert_kept(self, sent: Iterable[Line]) -> None:
-        """Every broker gives what was acknowledged, once, and at the place that the answer named."""
+        """Every broker gives what was acknowledged, once, and at the place that the answer
+        named.
+        """
         acknowledged = [line for line in sent if line.get("sendStatus") == "SEND_OK"]
         assert acknowledged
         for broker in self.cluster.brokers:

@@ -1,4 +1,6 @@
-"""How much of this is run: few rounds of kills, and one kind of outage, in `make test`; more in `make network`."""
+"""How much of this is run: few rounds of kills, and one kind of outage, in `make test`; more in
+`make network`.
+"""
 
 from __future__ import annotations
 

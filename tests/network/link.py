@@ -1,4 +1,5 @@
-"""What a wire does to the packets of one direction: delay, loss, a rate with a bounded queue, a cut.
+"""What a wire does to the packets of one direction: delay, loss, a rate with a bounded queue, a
+cut.
 
 PURE: time is an argument, chance a seed. `namespaces.py` carries the packets.
 """
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Of one direction. `queue_size_max`: so many bytes may wait for a slow link, packets beyond them are lost."""
+    """Of one direction. `queue_size_max`: so many bytes may wait for a slow link, packets beyond
+    them are lost.
+    """
 
     delay_s: float = 0.0
     loss: float = 0.0
@@ -27,7 +30,8 @@ CUT = Quality(loss=1.0)
 class Direction:
     """The packets on their way from one host to another.
 
-    Keeps: they arrive in the order in which they left; of a cut direction nothing arrives, and nothing is on its way.
+    Keeps: they arrive in the order in which they left; of a cut direction nothing arrives, and
+    nothing is on its way.
     """
 
     def __init__(self, seed: str) -> None:

@@ -1,8 +1,10 @@
-"""Hosts of a network: each a network namespace of this machine, with the kernel's own TCP and nothing else shared.
+"""Hosts of a network: each a network namespace of this machine, with the kernel's own TCP and
+nothing else shared.
 
-Every host has one device, a TUN, whose packets a thread of this process carries to the others as their links allow: so
-links are as bad as a test wants them, whatever the kernel has been built with. Names carry the process id, and
-addresses mean something inside the namespaces alone, so that two runs do not meet.
+Every host has one device, a TUN, whose packets a thread of this process carries to the others as
+their links allow: so links are as bad as a test wants them, whatever the kernel has been built
+with. Names carry the process id, and addresses mean something inside the namespaces alone, so that
+two runs do not meet.
 
 Keeps: what was made here is gone when the `with` block ends, also after a failure.
 """
@@ -233,7 +235,9 @@ def _set_namespace(descriptor: int) -> None:
 
 
 def _tun(name: str) -> int:
-    """A new TUN device of the present namespace; its packets are read from, and written to, what is returned."""
+    """A new TUN device of the present namespace; its packets are read from, and written to, what is
+    returned.
+    """
     import fcntl
 
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)

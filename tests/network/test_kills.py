@@ -1,6 +1,8 @@
-"""Master and slave at hosts of their own, each killed again and again while Apache's producer sends.
+"""Master and slave at hosts of their own, each killed again and again while Apache's producer
+sends.
 
-`make network` takes its time; a failure says its seed, and `make network SEED=n` kills the same sides again.
+`make network` takes its time; a failure says its seed, and `make network SEED=n` kills the same
+sides again.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class Sends:
 
 
 def kill_one_side(cluster: FarCluster, chance: random.Random) -> str:
-    """Or both; over a link that is good, far, lossy or cut, so that the other side need not hear of it."""
+    """Or both; over a link that is good, far, lossy or cut, so that the other side need not hear of
+    it.
+    """
     victims = chance.choice(([cluster.master], [cluster.cluster.slave], cluster.cluster.brokers))
     link = chance.choice(list(LINKS))
     time.sleep(chance.uniform(0, 0.5))

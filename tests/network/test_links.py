@@ -1,7 +1,9 @@
-"""Master and slaves at hosts of their own, and what links do to them; Apache's producer sends meanwhile.
+"""Master and slaves at hosts of their own, and what links do to them; Apache's producer sends
+meanwhile.
 
-Whatever the link did, all logs and queues are the same bytes once it is good again, and every broker gives what was
-acknowledged. What is not at a slave is never acknowledged. `make network` has more kinds of outages than `make test`.
+Whatever the link did, all logs and queues are the same bytes once it is good again, and every
+broker gives what was acknowledged. What is not at a slave is never acknowledged. `make network` has
+more kinds of outages than `make test`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Any crash at any point, with any part of what was not synced lost or torn: what was promised is there afterwards."""
+"""Any crash at any point, with any part of what was not synced lost or torn: what was promised is
+there afterwards.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ HISTORIES = 30
 class History:
     """What a store was given over several lives of its process, and what it must still have.
 
-    Keeps: `stored` are the records that nobody has proven lost; those before `durable` may not be lost. What an append
-    wrote before the power went may be there or not.
+    Keeps: `stored` are the records that nobody has proven lost; those before `durable` may not be
+    lost. What an append wrote before the power went may be there or not.
     """
 
     def __init__(self, seed: int) -> None:

@@ -290,7 +290,9 @@ OF_GOLDEN_FRAMES: dict[int, type[Header]] = {
 def test_what_others_say_of_transactions_replies_and_members_is_understood_whole(
     path: Path,
 ) -> None:
-    """No field of a real frame is lost, and those that are there mean the same when they are written again."""
+    """No field of a real frame is lost, and those that are there mean the same when they are
+    written again.
+    """
     request = decode(path.read_bytes()[4:])
     written = OF_GOLDEN_FRAMES[request.code].read(request.fields).write()
     signed = {"AccessKey", "Signature", "SecurityToken"}

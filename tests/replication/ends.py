@@ -1,4 +1,6 @@
-"""The two machines with a log each and bytes between them: what the sockets' side does, without sockets."""
+"""The two machines with a log each and bytes between them: what the sockets' side does, without
+sockets.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from roquet.errors import StoreError, UnreadableFile
 
 
 class MemoryLog:
-    """Keeps: `content` are the bytes from `start` to `end`; the real log's rules for `read` and `replicate` hold."""
+    """Keeps: `content` are the bytes from `start` to `end`; the real log's rules for `read` and
+    `replicate` hold.
+    """
 
     def __init__(self, file_size: int = 64, content: bytes = b"", start: int = 0) -> None:
         self.file_size = file_size

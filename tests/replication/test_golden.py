@@ -1,4 +1,6 @@
-"""What Apache's master and slave said to each other, each of them replaced by ours (tests/golden/ha)."""
+"""What Apache's master and slave said to each other, each of them replaced by ours
+(tests/golden/ha).
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def our_master(name: str, log: MemoryLog) -> tuple[bytes, list[int]]:
 
 
 def test_our_master_gives_an_empty_apache_slave_what_apaches_does() -> None:
-    """Apache's says first that it is there, as five seconds went by since the accept; ours has bytes to send."""
+    """Apache's says first that it is there, as five seconds went by since the accept; ours has
+    bytes to send.
+    """
     sent, acks = our_master("fresh", master_log(35_547))
     assert header(LAST_FILE, 0) + sent == said("fresh", "master")
     assert acks == [0, 32_768, 35_547, 35_891, 36_063]
@@ -112,7 +116,9 @@ def test_our_master_continues_with_an_apache_slave_where_apaches_does() -> None:
 
 
 def test_our_master_without_bytes_for_an_empty_apache_slave_tells_it_where_they_will_come() -> None:
-    """Then the heartbeat is what the slave makes its first file by; it reports that file's start."""
+    """Then the heartbeat is what the slave makes its first file by; it reports that file's
+    start.
+    """
     log = MemoryLog(FILE_SIZE, bytes(LAST_FILE))
     end = MasterEnd(log)
     first, made, *_ = reports(said("fresh", "slave"))
@@ -136,7 +142,9 @@ def our_slave(name: str, log: MemoryLog, rules: slave.Rules) -> tuple[list[int],
 
 
 def test_our_empty_slave_copies_from_an_apache_master() -> None:
-    """Apache's slave also reports the start of the file that it makes before any byte for it has come."""
+    """Apache's slave also reports the start of the file that it makes before any byte for it has
+    come.
+    """
     log = MemoryLog(FILE_SIZE)
     reported, end = our_slave("fresh", log, slave.Rules())
     assert reported == [0, 35_547, 35_891, 36_063]
@@ -158,7 +166,9 @@ def test_our_slave_continues_behind_an_apache_master_and_ends_with_the_same_log(
 def test_our_slave_with_part_of_the_last_file_compares_it_with_what_an_apache_master_begins_with() -> (
     None
 ):
-    """It asks from its file's start on, as an empty slave is served: a heartbeat first, then all of the file."""
+    """It asks from its file's start on, as an empty slave is served: a heartbeat first, then all of
+    the file.
+    """
     log = MemoryLog(FILE_SIZE, bytes(master_log(34_768).content[LAST_FILE:]), start=LAST_FILE)
     reported, end = our_slave("fresh", log, slave.Rules())
     assert reported == [32_768, 35_547, 35_891, 36_063]

@@ -1,6 +1,8 @@
-"""A master and a slave, their bytes late and in pieces, the connection cut anywhere: the logs become equal.
+"""A master and a slave, their bytes late and in pieces, the connection cut anywhere: the logs
+become equal.
 
-Here the machines run against each other; that no claim depends on the other side being ours too, their own tests say.
+Here the machines run against each other; that no claim depends on the other side being ours too,
+their own tests say.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ SLAVE_RULES = slave.Rules(overlap_size=12)
 
 
 class Pair:
-    """Keeps: what the master believes acknowledged is in the slave's log, and that log is a part of the master's."""
+    """Keeps: what the master believes acknowledged is in the slave's log, and that log is a part of
+    the master's.
+    """
 
     def __init__(self, written: bytes, copied: int) -> None:
         self.now_ms = 0

@@ -1,4 +1,6 @@
-"""Strangers and broken peers at both ends of a real replication connection: nobody else is disturbed."""
+"""Strangers and broken peers at both ends of a real replication connection: nobody else is
+disturbed.
+"""
 
 from __future__ import annotations
 
@@ -215,7 +217,9 @@ LOOPBACK_NET = pytest.mark.skipif(
 def test_strangers_of_one_address_neither_keep_a_slave_out_nor_push_it_out(
     run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They speak the protocol, and acknowledge all there is: nothing but their address tells them from slaves."""
+    """They speak the protocol, and acknowledge all there is: nothing but their address tells them
+    from slaves.
+    """
 
     async def scene() -> None:
         async with Master(admission=Admission(connections_max=4)) as its:
@@ -344,7 +348,9 @@ def test_a_slave_that_cannot_read_its_own_end_says_so_and_follows_once_it_can(
 def test_only_slaves_from_allowed_addresses_acknowledge(
     run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A fake slave that stores nothing is believed by a master that lets it in: there is no authentication."""
+    """A fake slave that stores nothing is believed by a master that lets it in: there is no
+    authentication.
+    """
     caplog.set_level(logging.INFO)
 
     async def scene() -> None:
@@ -390,7 +396,8 @@ def test_addresses_and_networks(text: str, host: str, is_among: bool) -> None:
 class Fake:
     """Listens as a master does; `say` is what each connection gets.
 
-    Keeps: a connection is among `connections` as soon as it is accepted, so that none outlives the event loop.
+    Keeps: a connection is among `connections` as soon as it is accepted, so that none outlives the
+    event loop.
     """
 
     def __init__(self, say: Callable[[], bytes], *, closes: bool = False) -> None:

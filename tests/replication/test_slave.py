@@ -194,7 +194,9 @@ def test_the_overlap_stays_within_the_last_file() -> None:
 
 @pytest.mark.parametrize("end", [3_000, 3_001, 3_090])
 def test_a_last_file_with_next_to_nothing_in_it_is_too_little_to_compare(end: int) -> None:
-    """A master that lost power may have grown past `end` anew, in other bytes but with files of the same size."""
+    """A master that lost power may have grown past `end` anew, in other bytes but with files of the
+    same size.
+    """
     assert overlap_start(at(0), at(end), FILE_SIZE, Rules(overlap_size=500)) == end - 500
 
 

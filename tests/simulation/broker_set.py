@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class BrokerSet:
     """A master and its slaves.
 
-    Keeps: `former` are those that were passed over as master and have not rejoined: their logs may hold what the
-    present master's does not.
+    Keeps: `former` are those that were passed over as master and have not rejoined: their logs may
+    hold what the present master's does not.
 
     :param nodes: the master first.
     """
@@ -97,7 +97,8 @@ class BrokerSet:
     def may_be_passed(self, queue_id: int, offset: int) -> bool:
         """Whether a consumer may have passed a message's place before there was that message.
 
-        It got another one there, from a master that had not acknowledged it and was the only one to have it. Nobody
-        tells a consumer that lives on that the new master has other messages in those places.
+        It got another one there, from a master that had not acknowledged it and was the only one to
+        have it. Nobody tells a consumer that lives on that the new master has other messages in
+        those places.
         """
         return any(queue_id == of_queue and offset in places for of_queue, places in self._passed)

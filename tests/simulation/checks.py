@@ -1,6 +1,8 @@
-"""What must be true of each set of brokers after every event; `quiet` says what must be once all is calm.
+"""What must be true of each set of brokers after every event; `quiet` says what must be once all is
+calm.
 
-A check is made for one set and then called after every event, so each of them looks only at what is new since.
+A check is made for one set and then called after every event, so each of them looks only at what is
+new since.
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ def read_log(log: CommitLog, start: int, end: int) -> bytes:
 def logs_agree_where_they_overlap(brokers: BrokerSet) -> Callable[[], None]:
     """A slave's log is its master's, byte for byte.
 
-    One exception: a master whose power failed may have lost what a slave has, and a slave that became the master may
-    not have had what another slave had. Such a master may go on in another way, but that slave must not from there on.
+    One exception: a master whose power failed may have lost what a slave has, and a slave that
+    became the master may not have had what another slave had. Such a master may go on in another
+    way, but that slave must not from there on.
     """
     pairs = {name: LogPair(node) for name, node in brokers.brokers.items()}
 
@@ -76,8 +79,8 @@ def logs_agree_where_they_overlap(brokers: BrokerSet) -> Callable[[], None]:
 class LogPair:
     """A slave's log and its master's.
 
-    Keeps: all that both had before `same_to` was equal in these two lives; `is_ahead`: since they were last known to
-    be equal, the slave had more than its master.
+    Keeps: all that both had before `same_to` was equal in these two lives; `is_ahead`: since they
+    were last known to be equal, the slave had more than its master.
     """
 
     def __init__(self, slave: BrokerNode) -> None:
@@ -133,7 +136,8 @@ def queues_agree_with_the_log(brokers: BrokerSet) -> Callable[[], None]:
 class QueueFollower:
     """Walks the log of one broker and counts what its queues must hold.
 
-    Keeps: every record before `_position` was found in its queue, which goes on at `_next[topic, queue id]`.
+    Keeps: every record before `_position` was found in its queue, which goes on at `_next[topic,
+    queue id]`.
     """
 
     def __init__(self, node: BrokerNode) -> None:
@@ -202,18 +206,21 @@ def _is_closed(store: Store) -> bool:
 
 
 def progress_only_grows(brokers: BrokerSet) -> Callable[[], None]:
-    """What the group committed to the master covers only what the group got, and never goes back while that lives; a
-    slave that becomes the master has at least what it had before, as far as its queues reach.
+    """What the group committed to the master covers only what the group got, and never goes back
+    while that lives; a slave that becomes the master has at least what it had before, as far as its
+    queues reach.
 
-    It may where words come late: from who gave a queue away after its new owner's, or from an old connection after
-    a newer one's. The broker keeps the last word (Apache's does, too), so a restart may bring messages again.
+    It may where words come late: from who gave a queue away after its new owner's, or from an old
+    connection after a newer one's. The broker keeps the last word (Apache's does, too), so a
+    restart may bring messages again.
     """
     return ProgressFollower(brokers).check
 
 
 class ProgressFollower:
-    """Keeps: in this life of the master, `_committed[queue id]` is the most that was committed, and all before it had
-    been received then; `_at_slaves` is what each slave had last, and in which life.
+    """Keeps: in this life of the master, `_committed[queue id]` is the most that was committed, and
+    all before it had been received then; `_at_slaves` is what each slave had last, and in which
+    life.
     """
 
     def __init__(self, brokers: BrokerSet) -> None:
@@ -286,17 +293,19 @@ def _committed(broker: Broker) -> dict[int, int]:
 def acknowledged_is_kept(brokers: BrokerSet) -> Callable[[], None]:
     """At every moment, each acknowledged message is in the log of at least one broker that serves.
 
-    That holds for as long as one broker at a time is in trouble and the others have caught up before the next one is,
-    and where the slave that has most of the log takes the place of a master that does not come back: but for the
-    moment in which it starts as such.
-    A slave that had to start anew begins with its master's last file: older messages it never had. What some broker
-    has deleted, as it may, is not looked for.
+    That holds for as long as one broker at a time is in trouble and the others have caught up
+    before the next one is, and where the slave that has most of the log takes the place of a master
+    that does not come back: but for the moment in which it starts as such. A slave that had to
+    start anew begins with its master's last file: older messages it never had. What some broker has
+    deleted, as it may, is not looked for.
     """
     return KeptMessages(brokers).check
 
 
 class KeptMessages:
-    """Keeps: of the first `_known` acknowledged messages each was found in these lives of the brokers."""
+    """Keeps: of the first `_known` acknowledged messages each was found in these lives of the
+    brokers.
+    """
 
     def __init__(self, brokers: BrokerSet) -> None:
         self._set = brokers

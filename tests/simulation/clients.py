@@ -1,4 +1,6 @@
-"""A producer and a member of a consumer group on simulated hosts, and what they remember of every message."""
+"""A producer and a member of a consumer group on simulated hosts, and what they remember of every
+message.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ NO_ANSWER: Final = (CallTimeout, ConnectionClosed, ResponseError, RouteNotFound)
 BATCH_CHANCE: Final = 0.1
 BATCH_SIZE_MAX: Final = 6
 BATCH_BODIES_MAX: Final = 6_000
-"""So many bytes of bodies in one batch: with what surrounds them it still fits into the smallest log file."""
+"""So many bytes of bodies in one batch: with what surrounds them it still fits into the smallest
+log file.
+"""
 PAUSE_S: Final = 0.02
 """The mean time between two sends."""
 
@@ -46,7 +50,9 @@ def message_of(key: str) -> Message:
 
 
 def fitting(keys: list[str]) -> list[str]:
-    """As many of these, at least one, as may go in one batch: a broker refuses what no log file can hold."""
+    """As many of these, at least one, as may go in one batch: a broker refuses what no log file can
+    hold.
+    """
     sizes = accumulate(len(body_of(key)) for key in keys)
     return (
         keys[:1]
@@ -62,8 +68,9 @@ def place_of(result: SendResult) -> int:
 class ProducerNode:
     """A producer in one process.
 
-    Keeps: each key was sent once; when all is quiet it is in exactly one of `acknowledged` (SEND_OK) and `unsure`
-    (every other answer, or none: stored or not). `acknowledged_s` says when, `acknowledged_by` by which broker name.
+    Keeps: each key was sent once; when all is quiet it is in exactly one of `acknowledged`
+    (SEND_OK) and `unsure` (every other answer, or none: stored or not). `acknowledged_s` says when,
+    `acknowledged_by` by which broker name.
     """
 
     def __init__(self, host: Host, name_server: str) -> None:
@@ -90,7 +97,9 @@ class ProducerNode:
         self._producer = await producer.__aenter__()
 
     def send(self, count: int, pause_s: float = PAUSE_S) -> None:
-        """Begin to send so many messages, one after the other, without waiting for their answers."""
+        """Begin to send so many messages, one after the other, without waiting for their
+        answers.
+        """
         keys = [f"{self.kind}-{next(self._numbers)}" for _ in range(count)]
         self.pending.update(dict.fromkeys(keys))
         self.host.start(lambda: self._send_all(keys, pause_s))
@@ -133,8 +142,8 @@ class ProducerNode:
 class ConsumerNode:
     """One member of the group, one process after the other.
 
-    Keeps: `received` counts how often each key was handed to the application, in all lives, `received_s` says when
-    first; `went_to[broker name, queue id]` is the furthest it came.
+    Keeps: `received` counts how often each key was handed to the application, in all lives,
+    `received_s` says when first; `went_to[broker name, queue id]` is the furthest it came.
     """
 
     def __init__(self, host: Host, name_server: str) -> None:

@@ -1,4 +1,6 @@
-"""Wall clocks that are set, by an hour or a year, for a moment or for good, while everything else goes on."""
+"""Wall clocks that are set, by an hour or a year, for a moment or for good, while everything else
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ STEPS_MS: Final = (100, 60_000, 2 * HOUR_MS, 26 * HOUR_MS, 4 * 24 * HOUR_MS, 400
 
 
 def set_clocks(sim: Simulation, hosts: Sequence[Host], times: int, pause_s: float) -> None:
-    """One of the clocks after the other, ahead or back, each after a pause; most are set right again soon."""
+    """One of the clocks after the other, ahead or back, each after a pause; most are set right
+    again soon.
+    """
     chance = sim.chance("clocks")
     for _ in range(times):
         sim.run_for(chance.uniform(0, pause_s))

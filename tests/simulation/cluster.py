@@ -1,4 +1,5 @@
-"""A whole cluster in one process on virtual time: real servers and clients, and every way they can be hurt.
+"""A whole cluster in one process on virtual time: real servers and clients, and every way they can
+be hurt.
 
     with Cluster(seed, "sync-master", "slave") as cluster:
         cluster.send(100)
@@ -8,7 +9,8 @@
         cluster.settle()
         cluster.check_everything()
 
-What differs between two seeds beside the world itself (sizes of files and chunks, periods) is drawn here.
+What differs between two seeds beside the world itself (sizes of files and chunks, periods) is drawn
+here.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Cluster(ChangingRoles):
 
     Keeps: every check holds after every event, and no exception was swallowed by a log.
 
-    :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of their broker ids.
+    :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of
+        their broker ids.
     :param flush: of all brokers.
     :param consumers: how many members the group has: `consumer`, `consumer-2` ...
     :param sets: how many broker names there are, see `ClusterHosts`.
@@ -170,8 +173,9 @@ class Cluster(ChangingRoles):
     # quiet
 
     def settle(self) -> None:
-        """Heal everything, start what is down, let former masters rejoin, and wait until all is calm; a slave that
-        says it cannot follow its master any more is wiped, as its operator would do.
+        """Heal everything, start what is down, let former masters rejoin, and wait until all is
+        calm; a slave that says it cannot follow its master any more is wiped, as its operator would
+        do.
         """
         self.fence()
         self.heal()
@@ -233,5 +237,7 @@ class Cluster(ChangingRoles):
         return slave.does_not_fit(master) or slave.follows(master)
 
     def check_everything(self) -> None:
-        """After `settle`: the logs are equal, nothing acknowledged is missing anywhere, all of it was consumed."""
+        """After `settle`: the logs are equal, nothing acknowledged is missing anywhere, all of it
+        was consumed.
+        """
         check_quiet(self)

@@ -1,4 +1,6 @@
-"""That a SYNC_MASTER's SEND_OK means two copies, so that either broker may be lost the next moment."""
+"""That a SYNC_MASTER's SEND_OK means two copies, so that either broker may be lost the next
+moment.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ ANSWER_S_MAX: Final = 10.0
 
 
 def acknowledged_is_there_twice(brokers: BrokerSet) -> Callable[[], None]:
-    """Whatever a SYNC_MASTER has acknowledged is in the log of two brokers when the producer hears of it, or was in
-    that of one that has ended while the answer was under way.
+    """Whatever a SYNC_MASTER has acknowledged is in the log of two brokers when the producer hears
+    of it, or was in that of one that has ended while the answer was under way.
     """
     return Copies(brokers).check
 
 
 class Copies:
-    """Keeps: `_reached[name]` is how far a broker's log reached in its present and its last life, and when it was seen
-    so; of the first `_known` acknowledged messages each was found twice.
+    """Keeps: `_reached[name]` is how far a broker's log reached in its present and its last life,
+    and when it was seen so; of the first `_known` acknowledged messages each was found twice.
     """
 
     def __init__(self, brokers: BrokerSet) -> None:

@@ -1,6 +1,8 @@
-"""Senders of delayed messages and consumers that fail some of them, in a simulated cluster, and what must hold of it.
+"""Senders of delayed messages and consumers that fail some of them, in a simulated cluster, and
+what must hold of it.
 
-A message's key says everything about it: how long it is delayed, and how often it fails before somebody deals with it.
+A message's key says everything about it: how long it is delayed, and how often it fails before
+somebody deals with it.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ class Sent:
 
 
 class SenderNode:
-    """Keeps: `sent` are all messages, `acknowledged` those that were answered SEND_OK; each is sent once. `places` are
-    the physical offsets where these were stored first.
+    """Keeps: `sent` are all messages, `acknowledged` those that were answered SEND_OK; each is sent
+    once. `places` are the physical offsets where these were stored first.
     """
 
     def __init__(self, host: Host, name_server: str, levels: tuple[int, ...]) -> None:
@@ -99,8 +101,9 @@ class SenderNode:
 
 
 class DeskNode:
-    """One member of the group, one process after the other; `received` says when each message came for which try,
-    `by_itself` has the tries that its consumer made because no broker took the message back.
+    """One member of the group, one process after the other; `received` says when each message came
+    for which try, `by_itself` has the tries that its consumer made because no broker took the
+    message back.
     """
 
     def __init__(self, host: Host, name_server: str) -> None:
@@ -199,7 +202,9 @@ def _identity(record: Record) -> Identity:
 
 @dataclass
 class Course:
-    """One message's way, by the log: when it was due, and when it was stored in its own queue, ascending."""
+    """One message's way, by the log: when it was due, and when it was stored in its own queue,
+    ascending.
+    """
 
     due_ms: list[int] = field(default_factory=list)
     delivered_ms: list[int] = field(default_factory=list)
@@ -234,7 +239,9 @@ def _waiting(store: Store) -> Iterator[tuple[Record, int]]:
 
 
 def check_delivered(store: Store, now_ms: int) -> dict[Identity, Course]:
-    """By a broker that has served for a while: nothing comes before its time, and nothing not at all."""
+    """By a broker that has served for a while: nothing comes before its time, and nothing not at
+    all.
+    """
     found = courses(store)
     for identity, course in found.items():
         course.due_ms.sort()
@@ -279,8 +286,8 @@ def check_received(sender: SenderNode, desks: list[DeskNode]) -> None:
 
 
 def check_not_late(sender: SenderNode, desk: DeskNode, late_ms_max: int) -> None:
-    """Each try comes soon after its delay is over; for a broker that served all the time, and for what was sent after
-    the consumer knew the topic.
+    """Each try comes soon after its delay is over; for a broker that served all the time, and for
+    what was sent after the consumer knew the topic.
     """
     known_ms = min(sent.began_ms for sent in sender.sent.values()) + ROUTE_KNOWN_MS
     for key in sender.acknowledged:
@@ -307,7 +314,9 @@ class DelayWorld:
         sim.check_always(self.service.look)
 
     def unsettled(self, store: Store) -> set[str]:
-        """Acknowledged messages that nobody has dealt with, and that are not among the dead letters."""
+        """Acknowledged messages that nobody has dealt with, and that are not among the dead
+        letters.
+        """
         open_ones = {key for key in self.sender.acknowledged if not self.desk.dealt_with(key)}
         return open_ones - set(_keys_in(store, DEAD_LETTERS)) if open_ones else open_ones
 

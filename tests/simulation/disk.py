@@ -1,14 +1,18 @@
-"""A host's drive, in memory: it forgets what was never synced, is slow, full or read-only when a test wants it.
+"""A host's drive, in memory: it forgets what was never synced, is slow, full or read-only when a
+test wants it.
 
-Data and names are kept twice, as the running machine sees them and as they stand on the platter. `sync` carries pages
-over, the sync of a folder carries every name. Of the rest a crash leaves any subset of the pages, some of them torn,
-and of the changes to names the first so-and-so many, as journals do.
+Data and names are kept twice, as the running machine sees them and as they stand on the platter.
+`sync` carries pages over, the sync of a folder carries every name. Of the rest a crash leaves any
+subset of the pages, some of them torn, and of the changes to names the first so-and-so many, as
+journals do.
 
-A sync that fails treats pages as Linux does: those that the drive did not take are clean from then on. They can be
-read, no later sync writes them, and they are gone with the power or `forget_cached`. Each open file hears of it once.
+A sync that fails treats pages as Linux does: those that the drive did not take are clean from then
+on. They can be read, no later sync writes them, and they are gone with the power or
+`forget_cached`. Each open file hears of it once.
 
-What blocks gives way to others before each operation and while it waits for the drive (`threads.py`). Open files have
-descriptors: small numbers, which the next file gets again once they are closed.
+What blocks gives way to others before each operation and while it waits for the drive
+(`threads.py`). Open files have descriptors: small numbers, which the next file gets again once they
+are closed.
 """
 
 from __future__ import annotations
@@ -36,7 +40,9 @@ SECTOR_SIZE: Final = 512
 COMPARED_AT_ONCE: Final = 16 * PAGE_SIZE
 TORN_CHANCE: Final = 0.1
 WRITTEN_BACK_CHANCE: Final = 0.5
-"""That the system wrote back a file, or tried to, while its drive failed and nobody asked for a sync."""
+"""That the system wrote back a file, or tried to, while its drive failed and nobody asked for a
+sync.
+"""
 
 REFUSED_BY: Final[dict[int, frozenset[str]]] = {
     errno.ENOSPC: frozenset({"create", "write"}),
@@ -50,7 +56,9 @@ REFUSED_BY: Final[dict[int, frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Flaky:
-    """Operations that fail now and then, with one of these error numbers; `pread` is a read of an open file."""
+    """Operations that fail now and then, with one of these error numbers; `pread` is a read of an
+    open file.
+    """
 
     operations: frozenset[str]
     numbers: tuple[int, ...]
@@ -80,7 +88,9 @@ class DriveSpeed:
 
 @dataclass(frozen=True)
 class Pages:
-    """The bytes of whole pages from `first` on, as they were when a file's sync with this number began."""
+    """The bytes of whole pages from `first` on, as they were when a file's sync with this number
+    began.
+    """
 
     first: int
     data: bytes
@@ -88,7 +98,9 @@ class Pages:
 
 
 class StoredFile:
-    """Bytes of a fixed size: `cached` as programs see them, `durable` as they stand on the platter."""
+    """Bytes of a fixed size: `cached` as programs see them, `durable` as they stand on the
+    platter.
+    """
 
     def __init__(self, size: int, now_ms: int) -> None:
         self.size = size
@@ -101,7 +113,9 @@ class StoredFile:
         self._synced_by: dict[int, int] = {}
         """Which sync has brought a page to the platter last."""
         self._lost: dict[int, bytes] = {}
-        """What stood in pages when they could not be written: while that stands there they count as clean."""
+        """What stood in pages when they could not be written: while that stands there they count as
+        clean.
+        """
 
     def rewrite(self, data: bytes) -> None:
         """Let programs see these bytes and no others."""
@@ -121,7 +135,9 @@ class StoredFile:
         return other
 
     def pages(self, start: int, end: int) -> Pages:
-        """What `sync` brings to the platter if it begins now: whole pages, as a drive writes them."""
+        """What `sync` brings to the platter if it begins now: whole pages, as a drive writes
+        them.
+        """
         first = start - start % PAGE_SIZE
         self._syncs_begun += 1
         return Pages(
@@ -131,8 +147,8 @@ class StoredFile:
         )
 
     def sync(self, pages: Pages) -> None:
-        """Bring these pages to the platter, but for those that count as clean, and those that a sync which began later
-        has brought there already.
+        """Bring these pages to the platter, but for those that count as clean, and those that a
+        sync which began later has brought there already.
         """
         first, data = pages.first, pages.data
         for at in range(0, len(data), PAGE_SIZE):
@@ -197,7 +213,9 @@ class StoredFile:
         self.told = self.failures
 
     def _tear(self, page: int, chance: random.Random) -> None:
-        """Of the page, the sectors up to a random one are new and the others old, or the other way round."""
+        """Of the page, the sectors up to a random one are new and the others old, or the other way
+        round.
+        """
         middle = min(self.size, page + SECTOR_SIZE * chance.randrange(1, PAGE_SIZE // SECTOR_SIZE))
         end = min(self.size, page + PAGE_SIZE)
         start, end = (page, middle) if chance.random() < 0.5 else (middle, end)
@@ -222,8 +240,8 @@ def _raise(fault: SimulationError) -> None:
 
 
 class Drive:
-    """Keeps: `durable_names` and then each of `unsynced_names`, in order, is what the folders said after some change;
-    the last of them all is what they say now.
+    """Keeps: `durable_names` and then each of `unsynced_names`, in order, is what the folders said
+    after some change; the last of them all is what they say now.
 
     :param now_ms: the wall clock, for the times of files.
     :param note: told every fact that must repeat when the same seed runs again.
@@ -243,8 +261,8 @@ class Drive:
         self.capacity: int | None = None
         """Bytes."""
         self.room: int | None = None
-        """So many bytes a new file of the store may have at most: the drive is nearly full. Small files that are
-        replaced always find room."""
+        """So many bytes a new file of the store may have at most: the drive is nearly full. Small
+        files that are replaced always find room."""
         self.unreadable: set[Path] = set()
         """Files that fail each read."""
         self.lost_from: dict[Path, int] = {}
@@ -255,8 +273,8 @@ class Drive:
         """Locks of which one of our brokers has noted that it had them last."""
         self.flaky: Flaky | None = None
         self.fails_beside_another = False
-        """Whether the next sync fails that ends while another one of the same file runs: only one of the two hears of
-        it."""
+        """Whether the next sync fails that ends while another one of the same file runs: only one
+        of the two hears of it."""
         self.descriptors_max = 1_000
         """How many a process may have."""
         self.on_power_loss: Callable[[], None] = self.crash
@@ -312,7 +330,9 @@ class Drive:
         return self._mounted
 
     def unmount(self) -> None:
-        """The process ended, the machine goes on: nothing is lost, but nothing the dead does counts any more."""
+        """The process ended, the machine goes on: nothing is lost, but nothing the dead does counts
+        any more.
+        """
         if self._mounted is not None:
             self._mounted.is_gone = True
             self._mounted = None
@@ -320,7 +340,9 @@ class Drive:
                 file.detach()
 
     def crash(self) -> None:
-        """The power fails. (A folder entry that comes back brings the bytes that its file had on the platter.)"""
+        """The power fails. (A folder entry that comes back brings the bytes that its file had on
+        the platter.)
+        """
         self.unmount()
         self._changes_left = self._writes_left = self._erasures_left = None
         versions = [self._durable_names, *self._unsynced_names]
@@ -331,17 +353,22 @@ class Drive:
             file.forget_unsynced(self._random, survival)
 
     def refuse(self, operation: str, number: int, times: float = 1) -> None:
-        """Let the next so many operations of a kind (`create`, `rename`, `delete`, ...) fail with this error."""
+        """Let the next so many operations of a kind (`create`, `rename`, `delete`, ...) fail with
+        this error.
+        """
         self._refused[operation] = number, times
         if not times:
             del self._refused[operation]
 
     def lose_power_after(self, changes: int) -> None:
-        """Let so many more changes (create, size, sync, rename, delete) happen; the one after them meets a crash."""
+        """Let so many more changes (create, size, sync, rename, delete) happen; the one after them
+        meets a crash.
+        """
         self._changes_left = changes
 
     def end_in_a_write(self, writes: int | None, end: Callable[[], None]) -> None:
-        """Let so many more writes of more than a page happen; the process ends in the middle of the one after them.
+        """Let so many more writes of more than a page happen; the process ends in the middle of the
+        one after them.
 
         :param writes: None: as many as there are.
         :param end: kills the process, or has the power fail.
@@ -667,7 +694,9 @@ class MountedDisk:
         """As many as anybody wants."""
 
     def gives_reads(self) -> bool:
-        """Whether a read of an open file by a program, not by one of the tests' checks, goes well now."""
+        """Whether a read of an open file by a program, not by one of the tests' checks, goes well
+        now.
+        """
         flaky = self._drive.flaky
         return (
             flaky is None or current_process.get() is None or not self._drive.refuses_now("pread")

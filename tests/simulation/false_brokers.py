@@ -1,4 +1,6 @@
-"""Somebody who says to name servers that he is the master: at an address of his, where nobody serves."""
+"""Somebody who says to name servers that he is the master: at an address of his, where nobody
+serves.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ CALL_MS: Final = 3000
 
 
 class FalseBrokers:
-    """Keeps: each registration comes over a connection of its own, which stays for a while; then the name server
-    forgets that broker, or is told that it goes.
+    """Keeps: each registration comes over a connection of its own, which stays for a while; then
+    the name server forgets that broker, or is told that it goes.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -34,7 +36,9 @@ class FalseBrokers:
         self._port = 20_000
 
     def come(self, stays_s_max: float) -> None:
-        """Register in place of the present master, with fewer queues that nobody may send to; go at some time."""
+        """Register in place of the present master, with fewer queues that nobody may send to; go at
+        some time.
+        """
         self._cluster.words_may_come_late = (
             True  # the group hears of its progress from a slave meanwhile
         )

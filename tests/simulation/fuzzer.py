@@ -15,7 +15,9 @@ from tests.simulation.simulation import Host
 
 ADDRESS: Final = "10.0.4.2"
 HONEST: Final = "honest"
-"""Whoever may wipe a broker's write permission by its name may do so: hostile requests name `broker-a`."""
+"""Whoever may wipe a broker's write permission by its name may do so: hostile requests name
+`broker-a`.
+"""
 CLIENTS: Final = 4
 PAUSE_S: Final = 0.5
 """The mean time between two bursts of one client."""
@@ -89,7 +91,9 @@ class Fuzzers:
 
 
 def fuzzers_of(cluster: Cluster, kind: type[Hostility] = Hostility) -> Fuzzers:
-    """Before the start: clients that turn to every port of a cluster, but for those of slaves' slaves."""
+    """Before the start: clients that turn to every port of a cluster, but for those of slaves'
+    slaves.
+    """
     clients = [f"{node.host.address}:{NAME_SERVER_PORT}" for node in cluster.name_servers.values()]
     slaves = []
     for node in cluster.brokers.values():

@@ -18,8 +18,9 @@ CALL_MS: Final = 3000
 
 
 def check_gone_is_said(cluster: Cluster, name: str) -> None:
-    """Pulls from before the first kept message of each queue are sent there by a master, and told to come again by a
-    slave, which may lack what its master has; a place that is gone holds no message.
+    """Pulls from before the first kept message of each queue are sent there by a master, and told
+    to come again by a slave, which may lack what its master has; a place that is gone holds no
+    message.
     """
     node, asker = cluster.brokers[name], cluster.sim.host(ASKER_ADDRESS)
     asker.call(

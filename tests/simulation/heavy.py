@@ -16,7 +16,9 @@ ADDRESS: Final = "10.0.4.4"
 CALL_MS: Final = 3000
 PAUSE_S: Final = 0.3
 REFERENCES: Final = 60
-"""Of the second kind to that many of the first: 3,600 subscriptions of a text of 5 KB; of 90 KB they are millions."""
+"""Of the second kind to that many of the first: 3,600 subscriptions of a text of 5 KB; of 90 KB
+they are millions.
+"""
 CONDITIONS: Final = 5_000
 CONSUMER: Final = {
     "groupName": "heavy",

@@ -40,11 +40,14 @@ def _numbered(name: str, number: int) -> str:
 
 
 class ClusterHosts:
-    """Masters and their slaves, name servers, a producer and the members of a group, each on a host of its own.
+    """Masters and their slaves, name servers, a producer and the members of a group, each on a host
+    of its own.
 
-    :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of their broker ids.
+    :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of
+        their broker ids.
     :param consumers: how many members the group has: `consumer`, `consumer-2` ...
-    :param sets: how many broker names there are, with a master and slaves each; those of the second one are called
+    :param sets: how many broker names there are, with a master and slaves each; those of the second
+        one are called
         `sync-master-b`, `slave-b` ...
     :param name_servers: how many there are: `name-server`, `name-server-2` ...
     """
@@ -79,12 +82,14 @@ class ClusterHosts:
             for number in range(1, consumers + 1)
         }
         self.words_may_come_late = consumers > 1
-        """Whether something was done to the network, or to a consumer, after which old packets may still arrive."""
+        """Whether something was done to the network, or to a consumer, after which old packets may
+        still arrive.
+        """
         self.wiped: list[str] = []
         """The slaves whose stores were deleted."""
         self.began_anew: set[str] = set()
-        """The slaves that may lack what is older than their master's last file: wiped ones, and those whose power
-        failed, maybe before anything of their log was on the drive."""
+        """The slaves that may lack what is older than their master's last file: wiped ones, and
+        those whose power failed, maybe before anything of their log was on the drive."""
 
     def _make_brokers(
         self, names: Sequence[str], number: int, config: BrokerConfig, flush: FlushDisk
@@ -186,7 +191,9 @@ class ClusterHosts:
             self.began_anew.add(name)
 
     def lose_power_soon(self, name: str, changes_max: int = 40) -> None:
-        """The power fails at one of the next changes to the drive, in the middle of whatever is going on then."""
+        """The power fails at one of the next changes to the drive, in the middle of whatever is
+        going on then.
+        """
         self._may_begin_anew(name)
         self.host(name).drive.lose_power_after(self.chance.randrange(changes_max))
 

@@ -1,4 +1,6 @@
-"""Records over many pages, and what a process leaves of them that is killed while it copies them into mapped files."""
+"""Records over many pages, and what a process leaves of them that is killed while it copies them
+into mapped files.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ def send_large_messages(cluster: Cluster) -> None:
 
 
 def leave_torn_records(cluster: Cluster, name: str) -> None:
-    """Of what a killed broker would have stored next some pages are there, in any order, and others are not: at a slave
-    what its master has there, at a master a message that nobody has heard of.
+    """Of what a killed broker would have stored next some pages are there, in any order, and others
+    are not: at a slave what its master has there, at a master a message that nobody has heard of.
     """
     node, chance = cluster.brokers[name], cluster.chance
     store, size = node.last_store, node.config.store.mapped_file_size_commit_log

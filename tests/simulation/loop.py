@@ -1,8 +1,9 @@
-"""An asyncio event loop whose time is a number: it jumps to the next timer as soon as nothing is left to do.
+"""An asyncio event loop whose time is a number: it jumps to the next timer as soon as nothing is
+left to do.
 
-Nothing sleeps, no socket is watched, threads run one at a time and while the loop waits. What runs and in which order
-follows from the program alone: callbacks in the order they were asked for, timers by their time and then by that order,
-sets of tasks by age.
+Nothing sleeps, no socket is watched, threads run one at a time and while the loop waits. What runs
+and in which order follows from the program alone: callbacks in the order they were asked for,
+timers by their time and then by that order, sets of tasks by age.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ Ts = TypeVarTuple("Ts")
 EVENTS_PER_INSTANT_MAX: Final = 100_000
 """More callbacks than this without any time passing is a loop that spins."""
 CANCELLED_TIMERS_MIN: Final = 100
-"""So many cancelled timers may lie around before it is worth looking whether they are the majority."""
+"""So many cancelled timers may lie around before it is worth looking whether they are the
+majority.
+"""
 PENDING_SHOWN_MAX: Final = 12
 
 
 class SimulationError(AssertionError):
-    """The simulated program did what no correct program does; the message says what, the cause is the exception."""
+    """The simulated program did what no correct program does; the message says what, the cause is
+    the exception.
+    """
 
 
 class DeadlockError(SimulationError):
@@ -51,7 +56,9 @@ class UnhandledError(SimulationError):
 
 
 class VirtualTask(asyncio.Task[Any]):
-    """A task that knows its process, and whose place in a set follows from its age, not from its address in memory."""
+    """A task that knows its process, and whose place in a set follows from its age, not from its
+    address in memory.
+    """
 
     def __init__(
         self,
@@ -69,7 +76,8 @@ class VirtualTask(asyncio.Task[Any]):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Keeps: `time()` moves only while nothing is ready, and only to the next timer or to the end of a `run_for`.
+    """Keeps: `time()` moves only while nothing is ready, and only to the next timer or to the end
+    of a `run_for`.
 
     :param seconds_max: virtual time after which the program counts as a runaway.
     :param events_max: the same in callbacks.
@@ -155,7 +163,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # running
 
     def _run_once(self) -> None:
-        """One callback, then the checks. (asyncio's own `run_forever` calls this until somebody calls `stop`.)"""
+        """One callback, then the checks. (asyncio's own `run_forever` calls this until somebody
+        calls `stop`.)
+        """
         if not self._ready:
             if self._stopping:
                 return
@@ -180,7 +190,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             )
 
     def run_forever(self) -> None:
-        """Collects no garbage meanwhile: finalizers would run at moments that differ from run to run."""
+        """Collects no garbage meanwhile: finalizers would run at moments that differ from run to
+        run.
+        """
         self._jumped_at_event = self.events
         collecting = gc.isenabled()
         gc.disable()
@@ -264,7 +276,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Runs `func` in a thread, from a later instant on; the loop goes on wherever that waits or uses a drive.
+        """Runs `func` in a thread, from a later instant on; the loop goes on wherever that waits or
+        uses a drive.
 
         There are always enough threads, so calls made close together may run in another order.
         """
@@ -310,7 +323,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # errors
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What asyncio would log fails the simulation, unless it comes from a process that is dead already."""
+        """What asyncio would log fails the simulation, unless it comes from a process that is dead
+        already.
+        """
         owner = _owner(context)
         if owner is None or owner.alive:
             self._unhandled.append(context)

@@ -1,8 +1,10 @@
-"""TCP between simulated hosts, in memory, under the virtual loop: late, in pieces, and cut off where a test wants it.
+"""TCP between simulated hosts, in memory, under the virtual loop: late, in pieces, and cut off
+where a test wants it.
 
-Inside a connection that lives nothing is lost, repeated or overtaken, as TCP promises. A packet that cannot get through
-(partition, host without power) is sent again and again, so its bytes arrive once the way is free; the sender gives up
-after `RETRANSMIT_S`. A reset is said once: who does not hear it learns of it when he sends.
+Inside a connection that lives nothing is lost, repeated or overtaken, as TCP promises. A packet
+that cannot get through (partition, host without power) is sent again and again, so its bytes arrive
+once the way is free; the sender gives up after `RETRANSMIT_S`. A reset is said once: who does not
+hear it learns of it when he sends.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
 FIRST_FREE_PORT: Final = 32_768
 CONNECT_PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""Between the attempts of one connect that nobody answers, as Linux makes them; then it gives up."""
+"""Between the attempts of one connect that nobody answers, as Linux makes them; then it gives
+up.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ WITHIN_A_HOST: Final = LinkQuality(latency_s=(0.00001, 0.0001), spike_chance=0.0
 class VirtualServer(asyncio.AbstractServer):
     """One listening port of one process.
 
-    Keeps: `transports` are the connections it accepted that are not lost; `wait_closed` waits for them, too, as asyncio
-    does from Python 3.12 on.
+    Keeps: `transports` are the connections it accepted that are not lost; `wait_closed` waits for
+    them, too, as asyncio does from Python 3.12 on.
     """
 
     def __init__(
@@ -154,7 +158,8 @@ class VirtualServer(asyncio.AbstractServer):
 class Network:
     """Every host's connections, and every fault between them.
 
-    Keeps: a port of a host has at most one server; `processes` holds the running process of each host that has power.
+    Keeps: a port of a host has at most one server; `processes` holds the running process of each
+    host that has power.
 
     :param note: told every fact that must repeat when the same seed runs again.
     """
@@ -186,7 +191,9 @@ class Network:
                 stream.send_reset()
 
     def half_open(self, a: str, b: str) -> None:
-        """From now on, what is sent over the present connections between the two vanishes; nobody is told."""
+        """From now on, what is sent over the present connections between the two vanishes; nobody
+        is told.
+        """
         self._note("half-open", a, b)
         for connection in self._between(a, b):
             for stream in connection.streams:
@@ -203,7 +210,9 @@ class Network:
         self._unreachable.add(address)
 
     def heal(self, *addresses: str) -> None:
-        """End the partitions and isolations of these hosts, of all without any; what was held up goes on its way."""
+        """End the partitions and isolations of these hosts, of all without any; what was held up
+        goes on its way.
+        """
         self._note("heal", *addresses)
         healed = set(addresses) or self._unreachable.union(*self._partitions)
         self._partitions = {pair for pair in self._partitions if healed.isdisjoint(pair)}
@@ -223,7 +232,9 @@ class Network:
     # hosts
 
     def boot(self, process: Process) -> None:
-        """The host has power and this process; packets that waited for it find that their connection is unknown."""
+        """The host has power and this process; packets that waited for it find that their
+        connection is unknown.
+        """
         self._note("boot", process.address)
         self.processes[process.address] = process
         self._wake()
@@ -238,7 +249,9 @@ class Network:
                 transport.outbound.send_reset()
 
     def crash(self, process: Process, silently: bool) -> None:
-        """The host is gone; unless silently, the other sides see a reset. No answer from there until it boots."""
+        """The host is gone; unless silently, the other sides see a reset. No answer from there
+        until it boots.
+        """
         self._note("crash", process.address, silently)
         for transport in self._leave(process):
             if silently:
@@ -361,7 +374,8 @@ class Network:
         return client, protocol
 
     def knock(self, host: str, port: int) -> None:
-        """Connect and reset before the server accepts: it gets a connection that has no peer any more.
+        """Connect and reset before the server accepts: it gets a connection that has no peer any
+        more.
 
         :raises ConnectionRefusedError: nobody listens there.
         """
@@ -411,7 +425,9 @@ class Network:
 
 
 class NetworkedLoop(VirtualLoop):
-    """The virtual loop with the two calls that open sockets; TLS is left out, it would bring real randomness."""
+    """The virtual loop with the two calls that open sockets; TLS is left out, it would bring real
+    randomness.
+    """
 
     network: Network
 

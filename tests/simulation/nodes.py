@@ -1,4 +1,6 @@
-"""A broker and a name server on simulated hosts: started, ended in every way, started again on what their drive has."""
+"""A broker and a name server on simulated hosts: started, ended in every way, started again on what
+their drive has.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class BrokerNode:
 
     @property
     def last_store(self) -> Store | None:
-        """That of its broker, or of the one whose process ended, in the middle of whatever that was doing."""
+        """That of its broker, or of the one whose process ended, in the middle of whatever that was
+        doing.
+        """
         broker = None if self._process is None else self._process.broker
         return None if broker is None else broker.store
 
@@ -150,8 +154,8 @@ class BrokerNode:
         return self.host.is_running and self._process is not None and self._process.is_changing
 
     def does_not_fit(self, master: Broker) -> bool:
-        """A slave that cannot follow its master, since that has lost what the slave has, or has deleted what the slave
-        lacks: an operator has to help.
+        """A slave that cannot follow its master, since that has lost what the slave has, or has
+        deleted what the slave lacks: an operator has to help.
         """
         if self.broker is None:
             return False
@@ -177,7 +181,9 @@ class BrokerNode:
 
 
 class NameServerNode:
-    """One name server process after the other on one host; none finds what another one has written."""
+    """One name server process after the other on one host; none finds what another one has
+    written.
+    """
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -1,4 +1,6 @@
-"""Members that consume queues in order, in a simulated cluster, and what must hold of all they do together."""
+"""Members that consume queues in order, in a simulated cluster, and what must hold of all they do
+together.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ TASKS: Final = 3
 TRIES_MAX: Final = 3
 WORK_S_MAX: Final = 1.5
 LOCKS_UNKNOWN_S: Final = 30.0
-"""So long after its start a broker may give a queue to one member while another counts on the lock it had before."""
+"""So long after its start a broker may give a queue to one member while another counts on the lock
+it had before.
+"""
 
 
 def failures_of(key: str) -> int:
@@ -34,9 +38,9 @@ def failures_of(key: str) -> int:
 class Ledger:
     """What all members were handed and what they settled.
 
-    Keeps: `wrong` is empty. That is: no message was handed out while one before it in its queue had never been settled;
-    no two members had messages of one queue in work, but for the time after a broker's start; a message that comes
-    again to who failed it has been counted.
+    Keeps: `wrong` is empty. That is: no message was handed out while one before it in its queue had
+    never been settled; no two members had messages of one queue in work, but for the time after a
+    broker's start; a message that comes again to who failed it has been counted.
     """
 
     def __init__(self, sim: Simulation) -> None:
@@ -82,7 +86,9 @@ class Ledger:
         self.settled.update(message.keys)
 
     def failed(self, member: str, message: ReceivedMessage) -> None:
-        """After the last try the next message may come as soon as this one is among the dead letters."""
+        """After the last try the next message may come as soon as this one is among the dead
+        letters.
+        """
         queue, offset = message.queue.queue_id, message.queue_offset
         self._failed[member, queue, offset] = message.reconsume_times
         self.retries += 1

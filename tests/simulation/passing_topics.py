@@ -1,4 +1,6 @@
-"""An operator who makes topics, lets them be filled, and deletes them: what is gone must stay gone."""
+"""An operator who makes topics, lets them be filled, and deletes them: what is gone must stay
+gone.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ CALL_MS: Final = 10_000
 
 
 class PassingTopics:
-    """Keeps: `gone` are the topics whose deletion a master has answered with success, and that nobody has made or
-    filled since.
+    """Keeps: `gone` are the topics whose deletion a master has answered with success, and that
+    nobody has made or filled since.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -100,10 +102,11 @@ class PassingTopics:
         checked(await channels.call(address, request, CALL_MS), address)
 
     def check(self, *, are_trimmed: bool = True) -> None:
-        """When all is quiet: the master has nothing of what is gone, neither in memory nor on its drive; of what is
-        there the slaves have what it has.
+        """When all is quiet: the master has nothing of what is gone, neither in memory nor on its
+        drive; of what is there the slaves have what it has.
 
-        :param are_trimmed: whether queues begin where the log does; one that could not be read when files of the log
+        :param are_trimmed: whether queues begin where the log does; one that could not be read when
+            files of the log
             went is trimmed at the next pass of retention.
         """
         self._cluster.wait_until_dispatched()

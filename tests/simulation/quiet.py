@@ -20,7 +20,9 @@ KEY_HITS_MAX: Final = 64
 
 
 def check_quiet(cluster: Cluster) -> None:
-    """The slaves have what the master has; whoever asks any of them gets it; the group has got it."""
+    """The slaves have what the master has; whoever asks any of them gets it; the group has got
+    it.
+    """
     for each in cluster.sets:
         for slave in each.slaves:
             _check_equal(cluster.broker(each.master.name).store, cluster.broker(slave.name).store)

@@ -1,4 +1,6 @@
-"""What one broker process hands out, asked for by its address: no route decides which of master and slaves it is."""
+"""What one broker process hands out, asked for by its address: no route decides which of master and
+slaves it is.
+"""
 
 from __future__ import annotations
 

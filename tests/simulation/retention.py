@@ -1,4 +1,6 @@
-"""Files of logs that go because they are old, or because their drive is full: what is kept, and what is answered."""
+"""Files of logs that go because they are old, or because their drive is full: what is kept, and
+what is answered.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ PASS_S: Final = 75.0
 
 
 def keep_for(nodes: Iterable[BrokerNode], chance: random.Random, hours: int) -> None:
-    """Before their start: these brokers delete what nobody has written to for so long, at any hour of the day."""
+    """Before their start: these brokers delete what nobody has written to for so long, at any hour
+    of the day.
+    """
     _change(nodes, chance, hours, ALL_DAY)
 
 
@@ -56,7 +60,9 @@ def let_drive_fill(node: BrokerNode, files: int) -> None:
 
 
 def files_go_when_they_may(brokers: BrokerSet) -> Callable[[], None]:
-    """A log loses its oldest file only when nothing was written to that for so long, or when the drive is full."""
+    """A log loses its oldest file only when nothing was written to that for so long, or when the
+    drive is full.
+    """
     followers = [LogStart(brokers, node) for node in brokers.brokers.values()]
 
     def check() -> None:
@@ -67,7 +73,9 @@ def files_go_when_they_may(brokers: BrokerSet) -> Callable[[], None]:
 
 
 class LogStart:
-    """Keeps: `_written_s[start]` is when the log was last seen to grow in the file that starts there."""
+    """Keeps: `_written_s[start]` is when the log was last seen to grow in the file that starts
+    there.
+    """
 
     def __init__(self, brokers: BrokerSet, node: BrokerNode) -> None:
         self._set = brokers

@@ -1,4 +1,6 @@
-"""An operator's hands in a simulated cluster: a slave becomes the master, the former master a slave."""
+"""An operator's hands in a simulated cluster: a slave becomes the master, the former master a
+slave.
+"""
 
 from __future__ import annotations
 
@@ -89,8 +91,8 @@ class ChangingRoles(ClusterHosts):
                 self.crash(name, silently=way == "crash silently")
 
     def take_over(self, of: BrokerSet | None = None) -> str:
-        """In place of a master that is gone for good: the slave that has most becomes the master, by force only where
-        nothing else helps; gives its name.
+        """In place of a master that is gone for good: the slave that has most becomes the master,
+        by force only where nothing else helps; gives its name.
         """
         fenced = (
             self.host((of or self.sets[0]).master.name).address not in self.sim.network.processes

@@ -23,8 +23,8 @@ CLIENTS_ASK_S: Final = 35.0
 
 
 def check_all_are_found_again(cluster: Cluster) -> None:
-    """In a settled cluster: each name server soon tells of all brokers, then all masters are sent to, and the group
-    gets what they were sent.
+    """In a settled cluster: each name server soon tells of all brokers, then all masters are sent
+    to, and the group gets what they were sent.
     """
     for _ in range(KNOWN_WITHIN_S):
         missing = {name: _missing(cluster, name) for name in cluster.name_servers}

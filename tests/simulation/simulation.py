@@ -1,4 +1,5 @@
-"""A world by seed: hosts with drives, the network between them, one virtual clock; real servers run in it unchanged.
+"""A world by seed: hosts with drives, the network between them, one virtual clock; real servers run
+in it unchanged.
 
     with Simulation(seed=7) as sim:
         broker = sim.host("10.0.0.1")
@@ -7,8 +8,8 @@
         broker.crash()
         broker.start(lambda: serve(broker.disk, broker.runtime()))
 
-Two runs of a seed are the same to the last byte: `digest()` says so. Whatever leaves `sim` as an exception carries the
-seed, the virtual time and the last facts as notes.
+Two runs of a seed are the same to the last byte: `digest()` says so. Whatever leaves `sim` as an
+exception carries the seed, the virtual time and the last facts as notes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ CLEANING_UP_S_MAX: Final = 3_600.0
 class Host:
     """A machine: its drive outlives its processes.
 
-    Keeps: at most one process at a time; `disk` and `random` belong to it and are new with each one.
+    Keeps: at most one process at a time; `disk` and `random` belong to it and are new with each
+    one.
     """
 
     def __init__(self, simulation: Simulation, address: str) -> None:
@@ -108,7 +110,9 @@ class Host:
         return task
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], within_s: float = 60.0) -> T:
-        """Run `work` here to its end while the whole world goes on; gives its result or raises its exception."""
+        """Run `work` here to its end while the whole world goes on; gives its result or raises its
+        exception.
+        """
         task = self._spawn(work)
         self._simulation.run_until(task.done, within_s)
         return task.result()
@@ -123,13 +127,17 @@ class Host:
         return task
 
     def crash(self, silently: bool = False) -> None:
-        """The power fails: tasks, connections and unsynced pages are gone. Others see resets, or silently nothing."""
+        """The power fails: tasks, connections and unsynced pages are gone. Others see resets, or
+        silently nothing.
+        """
         process = self._end_process()
         self.drive.crash()
         self._simulation.network.crash(process, silently)
 
     def kill(self) -> None:
-        """The process dies (SIGKILL), the machine goes on: files keep what was written, connections end."""
+        """The process dies (SIGKILL), the machine goes on: files keep what was written, connections
+        end.
+        """
         process = self._end_process()
         self.drive.unmount()
         self._simulation.network.kill(process)
@@ -164,7 +172,8 @@ def _set_time_zone(name: str | None) -> None:
 class Simulation:
     """Keeps: everything random comes from `seed`, every fact goes into `digest`.
 
-    :param seconds_max: virtual time, and `events_max` callbacks, after which the program counts as a runaway.
+    :param seconds_max: virtual time, and `events_max` callbacks, after which the program counts as
+        a runaway.
     """
 
     def __init__(
@@ -240,7 +249,9 @@ class Simulation:
             self.loop.run_for(seconds)
 
     def fail_with_task(self, task: asyncio.Task[Any]) -> None:
-        """What a host was started with has ended: its exception is nobody's but the simulation's."""
+        """What a host was started with has ended: its exception is nobody's but the
+        simulation's.
+        """
         if not task.cancelled() and task.exception() is not None:
             message = "what the host was started with failed"
             self.loop.call_exception_handler(

@@ -1,4 +1,6 @@
-"""A client whose half messages say what no producer lets them say; it commits each of them later."""
+"""A client whose half messages say what no producer lets them say; it commits each of them
+later.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,9 @@ NO_NUMBERS: Final = (
 
 
 class StrangeHalves:
-    """Keeps: `committed` are the bodies of those whose commit was answered with success, `unsure` of those that may
-    have ended by a commit that was not answered; `pending` is how many are under way.
+    """Keeps: `committed` are the bodies of those whose commit was answered with success, `unsure`
+    of those that may have ended by a commit that was not answered; `pending` is how many are under
+    way.
     """
 
     def __init__(self, world: TransactionWorld) -> None:
@@ -73,7 +76,9 @@ class StrangeHalves:
             self.pending -= 1
 
     async def _send_and_commit(self, channels: Channels) -> None:
-        """A broker that has not given up a transaction commits it, whatever its half message says."""
+        """A broker that has not given up a transaction commits it, whatever its half message
+        says.
+        """
         self._sent += 1
         address, body, rules = (
             self._world.master.address,
@@ -113,7 +118,9 @@ class StrangeHalves:
         return Command(RequestCode.SEND_MESSAGE, fields, body.encode())
 
     def _strange(self) -> dict[str, str]:
-        """Numbers that are none, and what a message says that was asked about once: as if it were copied from one."""
+        """Numbers that are none, and what a message says that was asked about once: as if it were
+        copied from one.
+        """
         chance = self._chance
         numbers = (m.CHECK_IMMUNITY_SECONDS, m.FIRST_HALF_OFFSET, m.CHECK_TIMES)
         pairs = {chance.choice(numbers): chance.choice(NO_NUMBERS)}
@@ -132,7 +139,9 @@ class StrangeHalves:
         return chance.choice((chance.choice(offsets), chance.randrange(max(1, end - 20), end + 2)))
 
     def check(self, *, troubles: int) -> None:
-        """When none is pending: what was committed has come; each trouble may make one come once more."""
+        """When none is pending: what was committed has come; each trouble may make one come once
+        more.
+        """
         assert not self.pending
         came = delivered(self._world.broker, TOPIC)
         assert self.committed <= came.keys() <= self.committed | self.unsure

@@ -1,4 +1,6 @@
-"""A host whose connections do what no client of ours does: they do not read, send half, send garbage, reset."""
+"""A host whose connections do what no client of ours does: they do not read, send half, send
+garbage, reset.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,15 @@ REPLIES_AT_ONCE: Final = 5
 """Over one connection: of more than some 60 KB for others that it waits for none is taken."""
 REPLY_SIZE: Final = 10_000
 WINDOW: Final = 16 * 1024
-"""Bytes that the kernels of both sides hold for one that does not read: what is more waits in the broker."""
+"""Bytes that the kernels of both sides hold for one that does not read: what is more waits in the
+broker.
+"""
 NO_OFFSET: Final = 1 << 50
 
 
 class Strangers:
-    """Keeps: none of them claims to have a message; a master would believe it, since slaves prove nothing.
+    """Keeps: none of them claims to have a message; a master would believe it, since slaves prove
+    nothing.
 
     :param clients: addresses of ports for clients; :param slaves: of those for slaves.
     """

@@ -1,4 +1,6 @@
-"""One TCP connection: a transport at each end, as asyncio's protocols know it, and a stream of packets each way."""
+"""One TCP connection: a transport at each end, as asyncio's protocols know it, and a stream of
+packets each way.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ HIGH_WATER: Final = 64 * 1024
 
 
 class SocketStub:
-    """What `get_extra_info("socket")` gives: it has addresses, takes every option and does nothing."""
+    """What `get_extra_info("socket")` gives: it has addresses, takes every option and does
+    nothing.
+    """
 
     family = socket.AF_INET
     type = socket.SOCK_STREAM
@@ -56,8 +60,9 @@ class SocketStub:
 class Stream:
     """One direction.
 
-    Keeps: packets arrive in the order they were sent; `unread` counts the bytes sent and not yet handed to the receiver
-    and never passes the window. A packet without bytes is the end of the stream.
+    Keeps: packets arrive in the order they were sent; `unread` counts the bytes sent and not yet
+    handed to the receiver and never passes the window. A packet without bytes is the end of the
+    stream.
     """
 
     def __init__(self, network: Network, source: str, target: str) -> None:
@@ -158,7 +163,9 @@ class Stream:
         self.sender.flush_soon()
 
     def _reset_arrives(self) -> None:
-        """One that does not get through ends the stream all the same: what it took with it would be missing."""
+        """One that does not get through ends the stream all the same: what it took with it would be
+        missing.
+        """
         if self._is_blocked:
             self.is_silent = True
         else:
@@ -251,8 +258,9 @@ class Connection:
 class VirtualTransport(asyncio.Transport):
     """One end, as the protocol on it sees it.
 
-    Keeps: between `open` and the one `connection_lost` the protocol gets bytes in order, and none while it pauses;
-    `is_gone` is the moment the kernel forgets the connection, after that nothing is sent but resets.
+    Keeps: between `open` and the one `connection_lost` the protocol gets bytes in order, and none
+    while it pauses; `is_gone` is the moment the kernel forgets the connection, after that nothing
+    is sent but resets.
     """
 
     def __init__(
@@ -290,7 +298,9 @@ class VirtualTransport(asyncio.Transport):
         protocol: asyncio.BaseProtocol,
         on_lost: Callable[[VirtualTransport], None] | None = None,
     ) -> None:
-        """The connection stands: the protocol meets its transport, unless the connection is gone again already."""
+        """The connection stands: the protocol meets its transport, unless the connection is gone
+        again already.
+        """
         if not self.is_gone:
             self._protocol = protocol
             self._on_lost = on_lost
@@ -306,7 +316,9 @@ class VirtualTransport(asyncio.Transport):
         )
 
     def receive(self, data: bytes) -> int:
-        """How many of the bytes were taken; what reaches an end that is gone is answered with a reset."""
+        """How many of the bytes were taken; what reaches an end that is gone is answered with a
+        reset.
+        """
         if self.is_gone:
             self.outbound.send_reset()
             return len(data)

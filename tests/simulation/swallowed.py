@@ -1,4 +1,6 @@
-"""What programs under test caught and only logged: exceptions, and requests that ended in an error nobody foresaw."""
+"""What programs under test caught and only logged: exceptions, and requests that ended in an error
+nobody foresaw.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What once stopped a broker, or cost it messages, comes again and again in all its variants, amid troubles."""
+"""What once stopped a broker, or cost it messages, comes again and again in all its variants, amid
+troubles.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SECONDS_MAX = 10.0
 
 
 class Attacks(Hostility):
-    """No other requests than these: half messages most of all, which are read again at each start."""
+    """No other requests than these: half messages most of all, which are read again at each
+    start.
+    """
 
     def frame(self) -> bytes:
         return self._chance.choice((self.half, self.half, self.attack, self.settings))()

@@ -1,4 +1,6 @@
-"""One trouble after the other, each of any kind, the next as soon as the cluster has recovered from the last."""
+"""One trouble after the other, each of any kind, the next as soon as the cluster has recovered from
+the last.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from tests.simulation.cluster import CONSUMER, Cluster
 
 MASTER, SLAVE = "sync-master", "slave"
 AT_ONCE_S = 1.5
-"""More than the longest delays of drive and network together, less than the broker's next look at held pulls."""
+"""More than the longest delays of drive and network together, less than the broker's next look at
+held pulls.
+"""
 
 
 @pytest.mark.parametrize("flush", FlushDisk)

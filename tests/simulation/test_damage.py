@@ -1,4 +1,6 @@
-"""A slave that was sent a damaged record tells of it once, and goes on behind it as soon as there is a whole one."""
+"""A slave that was sent a damaged record tells of it once, and goes on behind it as soon as there
+is a whole one.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_a_slave_tells_once_of_a_damaged_record_and_goes_on_behind_it(
 
 
 def damage_the_last_record(cluster: Cluster) -> str:
-    """As it stands in the master's memory, where nobody needs it any more; gives the key of its message."""
+    """As it stands in the master's memory, where nobody needs it any more; gives the key of its
+    message.
+    """
     node, log = cluster.brokers[MASTER], cluster.broker(MASTER).store.log
     *_, (at, _) = log.walk(log.start)
     key = key_at(cluster.broker(MASTER).store, at)

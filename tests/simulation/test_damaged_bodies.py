@@ -1,4 +1,6 @@
-"""A body that a drive changes after its message was stored: no application gets it, and it holds up nobody."""
+"""A body that a drive changes after its message was stored: no application gets it, and it holds up
+nobody.
+"""
 
 from __future__ import annotations
 

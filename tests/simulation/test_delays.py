@@ -33,7 +33,9 @@ MINUTES = (0, 1, 2, 3, 4, 5, 6, 7)
 HOURS = (5, 10, 14, 15, 16, 17)
 SETTLE_S_MAX = 2 * 3600.0
 LATE_MS_MAX_OF_STEPS = 2000
-"""A step back of up to a second repeats the last store time for so long; a second for requests and pulls."""
+"""A step back of up to a second repeats the last store time for so long; a second for requests and
+pulls.
+"""
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""A seed is one history of a whole cluster, in this process and in any other: a failure can be looked at again."""
+"""A seed is one history of a whole cluster, in this process and in any other: a failure can be
+looked at again.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def history(seed: int) -> str:
 
 
 def wide_history(seed: int) -> str:
-    """The same of several masters and name servers, large messages, files that go, and hostile clients."""
+    """The same of several masters and name servers, large messages, files that go, and hostile
+    clients.
+    """
     cluster = Cluster(seed, "sync-master", "slave", sets=2, name_servers=2)
     keep_for(cluster.brokers.values(), cluster.sim.chance("retention"), hours=0)
     send_large_messages(cluster)

@@ -48,7 +48,9 @@ def _named(drive: Drive) -> tuple[MountedDisk, MountedFile]:
 
 
 def _torn_pages(old: bytes, new: bytes) -> set[bytes]:
-    """What a crash may make of a page: one of the two, or one up to the beginning of a sector and then the other."""
+    """What a crash may make of a page: one of the two, or one up to the beginning of a sector and
+    then the other.
+    """
     cuts = range(0, PAGE_SIZE + 1, SECTOR_SIZE)
     return {
         first[:cut] + second[cut:] for cut in cuts for first, second in ((old, new), (new, old))

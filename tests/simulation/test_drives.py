@@ -47,7 +47,9 @@ def test_a_drive_that_fails_for_a_while(seed: int) -> None:
 
 
 def test_a_sync_that_fails_while_another_one_goes_well(seed: int) -> None:
-    """That other one makes nothing durable of what the first was to bring, and nobody is shown what the drive lacks."""
+    """That other one makes nothing durable of what the first was to bring, and nobody is shown what
+    the drive lacks.
+    """
     cluster = Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH)
     action = cluster.chance.choice((SyncFailureAction.READ_ONLY, SyncFailureAction.STOP))
     node = cluster.master

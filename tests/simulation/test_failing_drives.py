@@ -1,4 +1,6 @@
-"""Drives that refuse to delete, rename, make, list or read files at times: answers are late or refused, never wrong."""
+"""Drives that refuse to delete, rename, make, list or read files at times: answers are late or
+refused, never wrong.
+"""
 
 from __future__ import annotations
 

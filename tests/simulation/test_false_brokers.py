@@ -1,4 +1,6 @@
-"""Anybody may register as a master: the name server believes whoever came last, and that is soon the true one again."""
+"""Anybody may register as a master: the name server believes whoever came last, and that is soon
+the true one again.
+"""
 
 from __future__ import annotations
 

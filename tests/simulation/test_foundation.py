@@ -1,4 +1,6 @@
-"""The simulated world keeps its promises about time, order and crashes; test_network and test_disk have the rest."""
+"""The simulated world keeps its promises about time, order and crashes; test_network and test_disk
+have the rest.
+"""
 
 from __future__ import annotations
 
@@ -230,7 +232,9 @@ def test_async_generators_are_closed_at_the_end() -> None:
 
 
 def chatter(seed: int) -> Simulation:
-    """A small world with traffic, blocking work, a crash and a restart; over when it is returned."""
+    """A small world with traffic, blocking work, a crash and a restart; over when it is
+    returned.
+    """
     with Simulation(seed) as sim:
         server, client = sim.host(B), sim.host(A)
 

@@ -1,4 +1,6 @@
-"""Hostile requests of every code among honest clients and amid troubles: nobody else loses a message or an answer."""
+"""Hostile requests of every code among honest clients and amid troubles: nobody else loses a
+message or an answer.
+"""
 
 from __future__ import annotations
 

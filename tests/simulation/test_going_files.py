@@ -1,4 +1,6 @@
-"""The power fails while old files go: of what is kept, no message is without its place in a queue."""
+"""The power fails while old files go: of what is kept, no message is without its place in a
+queue.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Records over many pages, and processes that end in the middle of one: what is whole is kept, the rest is cut."""
+"""Records over many pages, and processes that end in the middle of one: what is whole is kept, the
+rest is cut.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ def test_troubles_with_records_over_many_pages(seed: int) -> None:
 @pytest.mark.also_seeds(618)  # a master ended in a write that was meant for an earlier round
 @pytest.mark.shares_histories(18, 30)
 def test_processes_end_in_the_middle_of_a_record(seed: int) -> None:
-    """Killed, or with the power, while some of its pages are written and others are not; and once more while what is
-    left of it is erased.
+    """Killed, or with the power, while some of its pages are written and others are not; and once
+    more while what is left of it is erased.
     """
     with cluster_of_large_messages(seed) as cluster:
         for _ in range(ROUNDS):

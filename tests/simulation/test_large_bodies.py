@@ -1,4 +1,6 @@
-"""Messages that become far larger when they are decompressed: no consumer takes more than it allows, nor stops."""
+"""Messages that become far larger when they are decompressed: no consumer takes more than it
+allows, nor stops.
+"""
 
 from __future__ import annotations
 

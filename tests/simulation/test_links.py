@@ -1,4 +1,6 @@
-"""Whatever happens between the hosts, nothing acknowledged is lost, and all is well soon after the network is."""
+"""Whatever happens between the hosts, nothing acknowledged is lost, and all is well soon after the
+network is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A master that ends while it is written to loses nothing that it acknowledged, and neither does its slave."""
+"""A master that ends while it is written to loses nothing that it acknowledged, and neither does
+its slave.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def test_a_master_that_never_comes_back_leaves_everything_to_its_slave(seed: int
 
 
 def test_a_slave_does_not_go_on_from_what_its_master_has_lost(seed: int) -> None:
-    """Without SYNC_FLUSH a master may lose what it acknowledged; its slave has it, and must keep it apart."""
+    """Without SYNC_FLUSH a master may lose what it acknowledged; its slave has it, and must keep it
+    apart.
+    """
     holds_then_too = (checks.logs_agree_where_they_overlap, checks.queues_agree_with_the_log)
     with Cluster(seed, MASTER, SLAVE, always=holds_then_too) as cluster:
         cluster.send(40)

@@ -1,4 +1,6 @@
-"""Without a name server everything goes on that knows its way; with a new one, everything else does, too."""
+"""Without a name server everything goes on that knows its way; with a new one, everything else
+does, too.
+"""
 
 from __future__ import annotations
 

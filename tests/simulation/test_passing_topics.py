@@ -1,4 +1,6 @@
-"""A topic that was deleted stays deleted: the power fails right after that, whatever checkpoint was being made."""
+"""A topic that was deleted stays deleted: the power fails right after that, whatever checkpoint was
+being made.
+"""
 
 from __future__ import annotations
 

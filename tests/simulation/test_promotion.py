@@ -1,4 +1,6 @@
-"""Masters that never come back as such: a slave takes over, nothing acknowledged is lost, the former one follows it."""
+"""Masters that never come back as such: a slave takes over, nothing acknowledged is lost, the
+former one follows it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ TURNS: Final = 3
 
 
 # 19: the group had seen what the new master lacks, and missed what came to stand there
-# 35: the group's progress, said again to the new master after the old one had not answered, was no longer true
+# 35: the group's progress, said again to the new master after the old one had not answered, was no
+# longer true
 @pytest.mark.also_seeds(19, 35)
 @pytest.mark.parametrize("flush", FlushDisk)
 def test_master_and_slave_change_places_again_and_again(seed: int, flush: FlushDisk) -> None:

@@ -1,4 +1,6 @@
-"""Old files go while everything else goes on and goes wrong: nothing that is kept is lost, what is gone is told."""
+"""Old files go while everything else goes on and goes wrong: nothing that is kept is lost, what is
+gone is told.
+"""
 
 from __future__ import annotations
 
@@ -167,7 +169,9 @@ class LogStarts:
             self.seen.append((self._node.host.now_ms(), broker.store.log.start))
 
     def not_come(self) -> tuple[set[str], set[str]]:
-        """Acknowledged messages that never came: those that were kept until they were due, and the others."""
+        """Acknowledged messages that never came: those that were kept until they were due, and the
+        others.
+        """
         sender = self._world.sender
         late: set[str] = set()
         gone: set[str] = set()
@@ -198,7 +202,9 @@ def test_an_hour_of_a_wall_clock_that_is_set_is_an_hour_all_the_same(seed: int) 
 
 @pytest.mark.shares_histories(54, 60)
 def test_transactions_end_though_their_half_messages_are_gone(seed: int) -> None:
-    """Most are asked about before their half message goes, which writes it again. The others end as rolled back."""
+    """Most are asked about before their half message goes, which writes it again. The others end as
+    rolled back.
+    """
     world = TransactionWorld(seed)
     keep_while_there_is_room([world.master], world.chance)
     world.check_each(world.chance.choice((20_000, 40_000)))
@@ -241,7 +247,9 @@ class Teller:
 
 
 class HalfMessages:
-    """Keeps: `gone` are the keys whose transactions were open when their newest half message went."""
+    """Keeps: `gone` are the keys whose transactions were open when their newest half message
+    went.
+    """
 
     def __init__(self, world: TransactionWorld) -> None:
         self.gone: set[str] = set()

@@ -1,4 +1,6 @@
-"""Peers that do not read, send half, and lie at every port: nobody loses anything by them, and they end in time."""
+"""Peers that do not read, send half, and lie at every port: nobody loses anything by them, and they
+end in time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Hours of transactions: what is committed comes, what is not never does, and nothing stays open, whatever crashes."""
+"""Hours of transactions: what is committed comes, what is not never does, and nothing stays open,
+whatever crashes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ SLACK_S = 3.0
 
 
 def test_for_hours_all_goes_as_promised(seed: int) -> None:
-    """No trouble: each committed message comes exactly once, and each open transaction is asked for in time."""
+    """No trouble: each committed message comes exactly once, and each open transaction is asked for
+    in time.
+    """
     with TransactionWorld(seed) as world:
         for _ in range(2):
             world.work(30, HOUR_S)
@@ -102,7 +106,9 @@ def test_strange_half_messages_take_nobodys_place_and_end_as_others_do(seed: int
 
 
 def test_for_hours_with_cashiers_that_die(seed: int) -> None:
-    """The other one is asked about what a dead one left open; what it had begun and not decided is given up."""
+    """The other one is asked about what a dead one left open; what it had begun and not decided is
+    given up.
+    """
     with TransactionWorld(seed) as world:
         for _ in range(TROUBLES):
             world.work(10, 500)
@@ -130,7 +136,9 @@ def test_the_power_may_fail_at_any_change_to_the_drive(seed: int) -> None:
 
 
 def test_without_sync_flush_a_power_failure_takes_whole_transactions_only(seed: int) -> None:
-    """It may take half messages; it takes no end whose half message is left without anybody asking about that."""
+    """It may take half messages; it takes no end whose half message is left without anybody asking
+    about that.
+    """
     with TransactionWorld(seed, FlushDisk.ASYNC_FLUSH) as world:
         for _ in range(TROUBLES):
             world.work(10, 500)

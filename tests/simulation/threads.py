@@ -1,7 +1,9 @@
-"""Blocking work of simulated processes: in threads that run one at a time, and only while the event loop waits.
+"""Blocking work of simulated processes: in threads that run one at a time, and only while the event
+loop waits.
 
-Work gives way before each operation on its drive (`step`) and for as long as one takes (`block`); the loop goes on
-meanwhile. When it runs again follows from the seed, so two runs of a seed interleave in the same way.
+Work gives way before each operation on its drive (`step`) and for as long as one takes (`block`);
+the loop goes on meanwhile. When it runs again follows from the seed, so two runs of a seed
+interleave in the same way.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ class DeadProcessError(BaseException):
 
 
 class Process:
-    """One life of a host, from its start to its end: everything that a crash takes away at once belongs to it.
+    """One life of a host, from its start to its end: everything that a crash takes away at once
+    belongs to it.
 
     :param address: of the host.
-    :param blocking_delay_s: asked for each call that goes to a thread: how long it waits before it runs.
-    :param step_delay_s: asked before each operation of such a call: how long the others run first; 0: those that are
+    :param blocking_delay_s: asked for each call that goes to a thread: how long it waits before it
+        runs.
+    :param step_delay_s: asked before each operation of such a call: how long the others run first;
+        0: those that are
         ready.
     """
 
@@ -150,7 +155,8 @@ def step() -> None:
 
 
 def block(seconds: float) -> None:
-    """Called from inside blocking work: what it does now takes so long, in virtual time. Elsewhere it takes no time.
+    """Called from inside blocking work: what it does now takes so long, in virtual time. Elsewhere
+    it takes no time.
 
     :raises DeadProcessError: the process of that work died meanwhile.
     """

@@ -1,7 +1,9 @@
-"""Cashiers: applications in several processes that book in a database and send a message of it in one transaction.
+"""Cashiers: applications in several processes that book in a database and send a message of it in
+one transaction.
 
-What they do with each follows from its key and the seed: some decide at once, some take their time or fail, some find
-out only later what became of it, some never do. The database outlives them all, so any of them can be asked.
+What they do with each follows from its key and the seed: some decide at once, some take their time
+or fail, some find out only later what became of it, some never do. The database outlives them all,
+so any of them can be asked.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ TOPIC: Final = "payments"
 GROUP: Final = "cashiers"
 MASTER: Final = "10.0.1.1"
 SLOWEST_S: Final = 150.0
-"""So long a decision may take; brokers go on to ask for some minutes, also when questions get lost."""
+"""So long a decision may take; brokers go on to ask for some minutes, also when questions get
+lost.
+"""
 COMMIT, ROLLBACK, UNKNOWN = TransactionState
 
 
@@ -48,7 +52,9 @@ class BookingError(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """What becomes of one transaction: how its cashier behaves, and what the database says from when on."""
+    """What becomes of one transaction: how its cashier behaves, and what the database says from
+    when on.
+    """
 
     way: str
     state: TransactionState
@@ -189,8 +195,9 @@ def delivered(broker: Broker, topic: str = TOPIC) -> Counter[str]:
 def check_settled(broker: Broker, database: Database, *, troubles: int) -> None:
     """What must be true when every transaction has ended or was given up.
 
-    Each trouble may make a message come once more: a producer that got no answer sends its half message again, and a
-    power failure between a message and the note of its end makes the broker ask again.
+    Each trouble may make a message come once more: a producer that got no answer sends its half
+    message again, and a power failure between a message and the note of its end makes the broker
+    ask again.
     """
     counts, given_up = delivered(broker), delivered(broker, m.CHECK_MAX_TIME_TOPIC)
     assert set(counts) == database.keys(COMMIT), "what was committed is delivered, and nothing else"

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Keeps: the checks have seen the cluster as it is, but for what is not in a broker's log, queues or progress, nor
-    known to the producer. (Most events change nothing of that, so this look is nearly all that checks cost.)
+    """Keeps: the checks have seen the cluster as it is, but for what is not in a broker's log,
+    queues or progress, nor known to the producer. (Most events change nothing of that, so this look
+    is nearly all that checks cost.)
     """
 
     def __init__(self, cluster: Cluster, checks: Sequence[Callable[[], None]]) -> None:

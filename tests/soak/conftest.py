@@ -1,4 +1,6 @@
-"""What takes minutes, and is run by `make soak` alone: neither `make test` nor `make check` come here."""
+"""What takes minutes, and is run by `make soak` alone: neither `make test` nor `make check` come
+here.
+"""
 
 from __future__ import annotations
 

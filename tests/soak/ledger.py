@@ -14,7 +14,9 @@ CLOCKS_MS: Final = 20
 
 @dataclass(slots=True)
 class Sent:
-    """One message that was acknowledged, when it may come at the earliest (ms since the epoch), and whether it may."""
+    """One message that was acknowledged, when it may come at the earliest (ms since the epoch), and
+    whether it may.
+    """
 
     due_ms: int
     is_wanted: bool = True

@@ -36,7 +36,8 @@ def now_ms() -> int:
 
 
 class MixedLoad:
-    """Keeps: what a broker acknowledged stands in the ledger before anything is sent again by the same task.
+    """Keeps: what a broker acknowledged stands in the ledger before anything is sent again by the
+    same task.
 
     :param chance: of who leaves when.
     """
@@ -51,7 +52,9 @@ class MixedLoad:
         self._consuming = True
 
     async def run(self, seconds: float, drained_within_s: float) -> None:
-        """Send for so long, and consume until everybody has got everything, or for so long after that."""
+        """Send for so long, and consume until everybody has got everything, or for so long after
+        that.
+        """
         senders = (self._plain, self._batches, self._delayed, self._transactions, self._requests)
         consumers = [
             self._member(OURS, "Plain", "Batch", "Delayed", "Transaction") for _ in range(3)
@@ -124,7 +127,9 @@ class MixedLoad:
             await self._each(0.05, send)
 
     async def _transactions(self) -> None:
-        """Odd ones are rolled back; each seventh is undecided until the broker asks, which it must be able to."""
+        """Odd ones are rolled back; each seventh is undecided until the broker asks, which it must
+        be able to.
+        """
 
         def state(key: str) -> roquet.TransactionState:
             is_odd = int(key.rpartition("-")[2]) % 2

@@ -1,8 +1,9 @@
 """A Spark program whose tasks and driver die between sending and committing, and its second life.
 
-`python -m tests.soak.sink_job NAME_SERVER FOLDER die` writes a batch; the Python worker of one of its tasks is
-killed when all its rows are stored. Then it starts two streams, one with each kind of delivery, which hang in the
-commit of their first batch: whoever started this kills it there. With `finish` the streams go on at their checkpoints.
+`python -m tests.soak.sink_job NAME_SERVER FOLDER die` writes a batch; the Python worker of one of
+its tasks is killed when all its rows are stored. Then it starts two streams, one with each kind of
+delivery, which hang in the commit of their first batch: whoever started this kills it there. With
+`finish` the streams go on at their checkpoints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Our broker, killed dozens of times under load on one store; Apache's client, and its broker, look at what is left."""
+"""Our broker, killed dozens of times under load on one store; Apache's client, and its broker, look
+at what is left.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A master and its slave under all that clients do, for half an hour: nothing is lost, and nothing piles up."""
+"""A master and its slave under all that clients do, for half an hour: nothing is lost, and nothing
+piles up.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ SETTINGS: Final[dict[str, str | int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Of master and slave: bytes that are no pages of files, and open files; how many messages the slowest group, and
-    bytes the slave, are behind."""
+    """Of master and slave: bytes that are no pages of files, and open files; how many messages the
+    slowest group, and bytes the slave, are behind."""
 
     memory: tuple[int, int]
     files: tuple[int, int]

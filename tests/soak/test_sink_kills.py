@@ -1,4 +1,6 @@
-"""Tasks and a driver of Spark, killed between sending and committing: nothing is lost, nothing found is sent again."""
+"""Tasks and a driver of Spark, killed between sending and committing: nothing is lost, nothing
+found is sent again.
+"""
 
 from __future__ import annotations
 

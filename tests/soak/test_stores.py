@@ -1,4 +1,6 @@
-"""One store in many hands: Apache's broker and ours open it in any order, and each of them is stopped or killed."""
+"""One store in many hands: Apache's broker and ours open it in any order, and each of them is
+stopped or killed.
+"""
 
 from __future__ import annotations
 

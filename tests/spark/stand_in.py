@@ -1,4 +1,6 @@
-"""A name server and brokers that hold what a test puts into them, on loopback, in a thread of their own."""
+"""A name server and brokers that hold what a test puts into them, on loopback, in a thread of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def record(queue_id: int, offset: int, body: bytes = b"body", **changes: Any) ->
 
 
 class Broker:
-    """One process of a broker. Its queues may be changed while it runs, and it can be told to die."""
+    """One process of a broker. Its queues may be changed while it runs, and it can be told to
+    die.
+    """
 
     def __init__(self, broker_id: int, queues: Queues, name: str = "broker-a") -> None:
         self.broker_id = broker_id

@@ -1,4 +1,6 @@
-"""Store directories read without Spark, as its tasks read them: parts planned, and the batches of each."""
+"""Store directories read without Spark, as its tasks read them: parts planned, and the batches of
+each.
+"""
 
 from __future__ import annotations
 

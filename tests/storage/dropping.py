@@ -1,4 +1,6 @@
-"""Deletes queues of a store without a broker, in the order in which a broker does: after a checkpoint without them."""
+"""Deletes queues of a store without a broker, in the order in which a broker does: after a
+checkpoint without them.
+"""
 
 from __future__ import annotations
 

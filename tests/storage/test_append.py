@@ -1,4 +1,6 @@
-"""An append is whole or it is nothing: whatever its values are, and whatever of the drive fails while it is made."""
+"""An append is whole or it is nothing: whatever its values are, and whatever of the drive fails
+while it is made.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ FIELD_ERRORS: Final = (ValueError, TypeError, OSError, Refused)
 
 
 class FailingDrive(Drive):
-    """The operation `fails_in` more from now on, and `fails` of them from there on, find no room."""
+    """The operation `fails_in` more from now on, and `fails` of them from there on, find no
+    room.
+    """
 
     fails_in: int = 1 << 60
     fails: int = 0
@@ -416,7 +420,9 @@ def test_nothing_is_stored_behind_records_that_are_in_no_queue_yet() -> None:
 
 
 def test_a_run_makes_room_for_the_notes_on_its_entries_too() -> None:
-    """The queue has room for thousands of entries when its notes' file, or their room on the drive, ends."""
+    """The queue has room for thousands of entries when its notes' file, or their room on the drive,
+    ends.
+    """
     drive = FailingDrive(random.Random(1))
     small = config(pooled=False, notes=True)
     large = replace(

@@ -194,7 +194,9 @@ def test_queues_without_a_message_are_dropped_when_asked_for(store: Store) -> No
 def test_a_deletion_that_failed_is_tried_again_without_what_it_has_done(
     store: Store, drive: Drive
 ) -> None:
-    """The number of the file's descriptor is another file's by then; closing it twice is a fault of the drive's."""
+    """The number of the file's descriptor is another file's by then; closing it twice is a fault of
+    the drive's.
+    """
     deletion = store.drop_oldest(1).log[0]
     assert deletion.path.name == f"{0:020}"
     for operation in ("delete", "sync"):
@@ -208,7 +210,9 @@ def test_a_deletion_that_failed_is_tried_again_without_what_it_has_done(
 
 
 def test_what_no_checkpoint_covers_stays(store: Store) -> None:
-    """A crash may take the queue entries behind its mark: then the records say where the queue goes on."""
+    """A crash may take the queue entries behind its mark: then the records say where the queue goes
+    on.
+    """
     mark = store.checkpoint.mark
     assert mark is not None
     while store.log.end < mark.position + 3 * LOG_FILE:
@@ -222,7 +226,9 @@ def test_what_no_checkpoint_covers_stays(store: Store) -> None:
 def test_a_queue_whose_entries_are_all_of_deleted_records_begins_where_the_log_says(
     drive: Drive,
 ) -> None:
-    """As a crash left it while retention was ahead of the queues: its next record is more than a file further on."""
+    """As a crash left it while retention was ahead of the queues: its next record is more than a
+    file further on.
+    """
     store = opened(drive)
     for number in range(20):
         put(store, number)

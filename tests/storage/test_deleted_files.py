@@ -1,4 +1,6 @@
-"""Files of a store that somebody deletes or replaces while they are in use: nothing counts as durable in them."""
+"""Files of a store that somebody deletes or replaces while they are in use: nothing counts as
+durable in them.
+"""
 
 from __future__ import annotations
 

@@ -91,7 +91,9 @@ def test_a_fetch_takes_what_its_limits_let_it_take(seed: int) -> None:
 def test_a_fetch_that_reads_much_in_vain_lets_others_have_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A filter by properties has to read each record; 800 of 4 MiB would hold up everybody for seconds."""
+    """A filter by properties has to read each record; 800 of 4 MiB would hold up everybody for
+    seconds.
+    """
     limits = FetchLimits(1 << 30, 32, 8, 1 << 18, 1500)
     config = StoreConfig(
         Path("/store"),

@@ -174,7 +174,9 @@ class Lives:
             self.store.append(queue, b"body", properties, (), 0, 0, 0, 1, bytes(8))
 
     def beat(self) -> None:
-        """By a member that wants something new, or the same as ever, or that still has what it wanted long ago."""
+        """By a member that wants something new, or the same as ever, or that still has what it
+        wanted long ago.
+        """
         group, topic = self.chance.choice("ghi"), self.chance.choice("TU")
         known = self.wants.setdefault((group, topic), [])
         if not known or self.chance.random() < 0.4:
@@ -212,7 +214,9 @@ class Lives:
         self.start()
 
     def check(self) -> int:
-        """Whoever reads with the notes gets what the properties say; how many messages the notes spared them."""
+        """Whoever reads with the notes gets what the properties say; how many messages the notes
+        spared them.
+        """
         spared = 0
         for topic in "TU":
             for group in "ghi":

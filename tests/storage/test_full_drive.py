@@ -1,4 +1,6 @@
-"""A drive without room refuses what does not fit any more, and leaves log, queues and index of one mind."""
+"""A drive without room refuses what does not fit any more, and leaves log, queues and index of one
+mind.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def lose_queues(drive: Drive) -> None:
 
 
 def full_without_queues(drive: Drive, topic: str, count: int) -> Store:
-    """Without a mark, too; the log has `count` small messages of `topic`, then larger ones, and five files in all."""
+    """Without a mark, too; the log has `count` small messages of `topic`, then larger ones, and
+    five files in all.
+    """
     store = opened(drive)
     for number in range(count):
         store.append(store.queue(topic, 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))

@@ -1,4 +1,6 @@
-"""Whatever the files of a store say: it opens, or says which file it cannot use, and gives the right messages only."""
+"""Whatever the files of a store say: it opens, or says which file it cannot use, and gives the
+right messages only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Thousands of keys of one message, or of one batch, are chained some at a time, as if they had come one by one."""
+"""Thousands of keys of one message, or of one batch, are chained some at a time, as if they had
+come one by one.
+"""
 
 from __future__ import annotations
 

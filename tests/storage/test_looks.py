@@ -1,4 +1,6 @@
-"""How soon an append notices that somebody has cut the file of a queue, and that it then writes nothing."""
+"""How soon an append notices that somebody has cut the file of a queue, and that it then writes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,9 @@ def test_a_look_serves_for_a_second(passed_ms: int) -> None:
 
 
 def test_a_queue_whose_file_was_found_cut_takes_nothing_although_nobody_can_note_that() -> None:
-    """A drive that is full takes no note of lost queues; who wrote to the mapping all the same ended the process."""
+    """A drive that is full takes no note of lost queues; who wrote to the mapping all the same
+    ended the process.
+    """
     clocked = Clocked()
     clocked.run(0)
     clocked.run(0)

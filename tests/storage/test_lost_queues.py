@@ -1,4 +1,6 @@
-"""A consume queue whose files somebody cut or deleted is made anew from the log; all others go on meanwhile."""
+"""A consume queue whose files somebody cut or deleted is made anew from the log; all others go on
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -355,7 +357,9 @@ def cleaned(drive: Drive, fillers: int) -> Store:
 def test_a_queue_whose_first_files_are_gone_with_the_log_is_as_it_should_be(
     fillers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where the queue's first file begins with the first record of it that the log still has."""
+    """Also where the queue's first file begins with the first record of it that the log still
+    has.
+    """
     drive = Drive(random.Random(1))
     store = cleaned(drive, fillers)
     kept = numbers(store, "T")
@@ -408,7 +412,9 @@ def test_a_queue_that_cannot_be_made_anew_goes_on_without_its_first_messages(
 
 
 def test_a_first_file_that_vanishes_from_a_running_broker_is_made_anew_by_the_next_start() -> None:
-    """Its bytes are there for as long as it is open, and a start opens the first file of each queue."""
+    """Its bytes are there for as long as it is open, and a start opens the first file of each
+    queue.
+    """
     drive = Drive(random.Random(1))
     store = opened(drive)
     for number in range(50):

@@ -1,4 +1,6 @@
-"""Files of the log that are missing at its end when a store is opened: what they held was durable."""
+"""Files of the log that are missing at its end when a store is opened: what they held was
+durable.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ LOG_FILE: int = 65_536
 
 
 class Lives:
-    """One store directory, opened again and again; each message has its number as body and a key."""
+    """One store directory, opened again and again; each message has its number as body and a
+    key.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,6 @@
-"""Queue entries of records that are not in the log any more, and those of records that nobody can read any more."""
+"""Queue entries of records that are not in the log any more, and those of records that nobody can
+read any more.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +61,11 @@ def messages(store: Store) -> list[str]:
 def left_by_apaches_broker(folder: Path, new: int, reached: int) -> Lives:
     """A store of Apache's broker whose power failed twice.
 
-    After the first time it cut its log, and ended its queues there: it notes where, and leaves the entries behind that
-    in the files. The log then went on where they point to.
+    After the first time it cut its log, and ended its queues there: it notes where, and leaves the
+    entries behind that in the files. The log then went on where they point to.
 
-    :param new: messages that T got at last; of the entries that were written over the old ones for them, so many
+    :param new: messages that T got at last; of the entries that were written over the old ones for
+        them, so many
         `reached` the drive.
     """
     first, lives = Lives(folder / "first"), Lives(folder / "store")
@@ -102,7 +105,9 @@ def test_entries_that_apaches_broker_left_behind_a_queues_end_do_not_count(
 
 
 def test_an_offset_is_given_once_although_its_record_is_damaged(tmp_path: Path) -> None:
-    """Other copies of the log have the record, and the entry is durable: nobody else may get its place."""
+    """Other copies of the log have the record, and the entry is durable: nobody else may get its
+    place.
+    """
     lives = Lives(tmp_path)
     store = lives.open()
     lives.put(store, "T", 10)

@@ -331,7 +331,9 @@ def test_replicated_bytes_are_dispatched_like_appended_ones(
 
 
 def test_times_in_a_checkpoint_never_go_without_a_mark(tmp_path: Path, clock: Clock) -> None:
-    """With a clock that was set back they say too much: recovery goes by the mark wherever there is one."""
+    """With a clock that was set back they say too much: recovery goes by the mark wherever there is
+    one.
+    """
     store = opened(tmp_path, clock)
     store.checkpoint_work()()
     assert (store.checkpoint.log_ms, store.checkpoint.mark) == (0, None)
@@ -359,7 +361,9 @@ def test_the_checkpoint_of_a_copy_moves_with_what_it_got(
 def test_a_log_without_a_byte_starts_where_it_ends(
     tmp_path: Path, clock: Clock, store: Store
 ) -> None:
-    """A copy that begins with its master's second file, and loses all of it before anything was synced."""
+    """A copy that begins with its master's second file, and loses all of it before anything was
+    synced.
+    """
     for _ in range(15):
         put(store, bytes(300))
     copy = opened(tmp_path / "copy", clock)
@@ -372,7 +376,9 @@ def test_a_log_without_a_byte_starts_where_it_ends(
 
 
 def test_a_checkpoint_that_a_stop_overtakes_is_no_failed_sync(tmp_path: Path, clock: Clock) -> None:
-    """A thread may be between two files of it when the broker closes them: the drive is not to blame."""
+    """A thread may be between two files of it when the broker closes them: the drive is not to
+    blame.
+    """
     store = opened(tmp_path, clock)
     put(store, b"a")
     sync, _ = store.checkpoint_works()
@@ -393,7 +399,9 @@ def test_a_dropped_topic_starts_anew(store: Store) -> None:
 def test_a_look_amid_a_body_reads_no_more_than_a_record_whatever_stands_there(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """A body of `xxxx` says that 2 GB follow: each such look was a copy of the rest of the log's file, up to 1 GiB."""
+    """A body of `xxxx` says that 2 GB follow: each such look was a copy of the rest of the log's
+    file, up to 1 GiB.
+    """
     mib = 1 << 20
     store = opened(tmp_path, clock, commit_log_file_size=24 * mib)
     begin, forged = store.log.end + BODY_AT, bytearray(b"x" * 400)

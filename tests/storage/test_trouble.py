@@ -1,4 +1,6 @@
-"""Damaged files, and drives that do not do what they should: a clear error, or a repair that loses nothing else."""
+"""Damaged files, and drives that do not do what they should: a clear error, or a repair that loses
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def test_what_cannot_be_used_is_named_and_left_as_it_is(
 
 
 def test_a_flipped_bit_in_the_middle_loses_nothing_else(root: Path) -> None:
-    """The log goes on behind it, and only the reader of that message learns of it, by its checksum."""
+    """The log goes on behind it, and only the reader of that message learns of it, by its
+    checksum.
+    """
     path = root / "commitlog" / file_name(LOG_FILE)
     data = bytearray(path.read_bytes())
     at = data.index(b"KEYS\x01") - 5
@@ -228,7 +232,9 @@ def test_a_store_whose_sync_failed_takes_nothing_and_says_why() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_start_after_a_sync_that_failed_reads_from_the_drive(seed: int) -> None:
-    """What the system still has in its memory would be gone with the power, and what comes behind it, too."""
+    """What the system still has in its memory would be gone with the power, and what comes behind
+    it, too.
+    """
     drive = Drive(random.Random(seed))
     store = Store(config(Path("/s")), lambda: 1, drive.mount())
     store.open()

@@ -1,4 +1,6 @@
-"""Files of a store that somebody cuts or deletes under a running broker: an error for who needs them, and no SIGBUS."""
+"""Files of a store that somebody cuts or deletes under a running broker: an error for who needs
+them, and no SIGBUS.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,9 @@ def test_the_file_in_use_of_the_log_is_cut(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["queue", "queue again"])
 def test_the_file_in_use_of_a_queue_is_cut(tmp_path: Path, kind: str) -> None:
-    """One that this process has written, and one that it has only read; what is refused is not in the log, either."""
+    """One that this process has written, and one that it has only read; what is refused is not in
+    the log, either.
+    """
     lines, logged, path = told_by(tmp_path, kind)
     assert lines.count("log after it gave 0") == 2
     assert refused(lines, path) >= {"first", "many", "append"}

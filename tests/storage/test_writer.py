@@ -209,7 +209,9 @@ def by_itself(store: Store) -> None:
 def test_offsets_follow_those_of_records_that_are_dispatched_first(
     tmp_path: Path, clock: Clock, append: Callable[[Store], None]
 ) -> None:
-    """A slave that becomes a master may have records of its master that are not in their queues yet."""
+    """A slave that becomes a master may have records of its master that are not in their queues
+    yet.
+    """
     master, slave = opened(tmp_path / "master", clock), opened(tmp_path / "slave", clock)
     for _ in range(5):
         by_itself(master)

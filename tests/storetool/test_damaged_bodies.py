@@ -1,4 +1,6 @@
-"""A record whose body is damaged: recovery, the check and a rebuild agree on what becomes of its queue offset."""
+"""A record whose body is damaged: recovery, the check and a rebuild agree on what becomes of its
+queue offset.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Peers of every kind at a real server on loopback: raw sockets that ask, send half, and do not read."""
+"""Peers of every kind at a real server on loopback: raw sockets that ask, send half, and do not
+read.
+"""
 
 from __future__ import annotations
 

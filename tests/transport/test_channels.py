@@ -17,7 +17,9 @@ NOBODY = "10.0.0.2:7000"
 
 
 def test_a_connect_that_fails_after_its_caller_gave_up_is_nobodys_loss() -> None:
-    """The simulation would fail with a task whose exception nobody took, as asyncio would complain about it."""
+    """The simulation would fail with a task whose exception nobody took, as asyncio would complain
+    about it.
+    """
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
@@ -48,7 +50,9 @@ async def test_what_cannot_be_an_address_is_not_reachable_as_others_are_not(addr
 def test_a_connect_that_is_given_up_in_whatever_turn_leaves_nothing(
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """uvloop does not say that a connection is lost which stands in the turn in which its attempt is cancelled."""
+    """uvloop does not say that a connection is lost which stands in the turn in which its attempt
+    is cancelled.
+    """
 
     async def give_up_after(turns: int, address: str) -> tuple[int, int]:
         channels = Channels()

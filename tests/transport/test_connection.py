@@ -26,7 +26,9 @@ LEARN, ASK = 1, 2
 
 
 class Refusing:
-    """A shortcut that was learnt, and that refuses the first request of a read; the others go the general way."""
+    """A shortcut that was learnt, and that refuses the first request of a read; the others go the
+    general way.
+    """
 
     def __init__(self, connection: Connection, error: Exception) -> None:
         self._connection = connection

@@ -1,4 +1,6 @@
-"""What holds up the loop is named, counted, and told of seldom; an error of a handler is one line."""
+"""What holds up the loop is named, counted, and told of seldom; an error of a handler is one
+line.
+"""
 
 from __future__ import annotations
 

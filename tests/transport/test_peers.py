@@ -1,4 +1,6 @@
-"""Peers that do not read, send half, or come in crowds: each ends in its time, and others are served meanwhile."""
+"""Peers that do not read, send half, or come in crowds: each ends in its time, and others are
+served meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,8 @@ def impatient(**limits: float) -> PeerLimits:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """All lines about connections but those that a busy machine makes the watch of the event loop write; a client of
-    another test may still be about in this process."""
+    """All lines about connections but those that a busy machine makes the watch of the event loop
+    write; a client of another test may still be about in this process."""
     lines = (record for record in caplog.records if record.name.startswith("roquet.transport."))
     return [record.getMessage() for record in lines if record.name != loop_watchdog.log.name]
 
@@ -330,7 +332,9 @@ def test_connections_of_one_address_are_bounded_where_that_is_asked_for(
 def test_an_address_that_has_all_connections_gives_some_to_others(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its own that were silent for longest; it cannot take them back, and neither can the others take all."""
+    """Its own that were silent for longest; it cannot take them back, and neither can the others
+    take all.
+    """
 
     async def scene(crowd: Crowd) -> None:
         crowd.peers.connections_max = 4
@@ -423,7 +427,9 @@ def test_the_ports_of_one_process_are_bounded_together() -> None:
 
 
 def test_nothing_stays_of_connections_that_come_as_the_server_closes() -> None:
-    """As at the port for slaves: accepted in one turn of the loop, they are told to the server in a later one."""
+    """As at the port for slaves: accepted in one turn of the loop, they are told to the server in a
+    later one.
+    """
 
     async def scene() -> None:
         for turns in range(6):

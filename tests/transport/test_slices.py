@@ -1,4 +1,6 @@
-"""Long work leaves the loop to others after each slice, and a connection has a bounded amount of it under way."""
+"""Long work leaves the loop to others after each slice, and a connection has a bounded amount of it
+under way.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_an_error_of_the_work_is_the_askers_and_others_go_on(sim: Simulation) ->
 
 
 class Served:
-    """A server with one long and one short request; `done` are those that it answered, in that order."""
+    """A server with one long and one short request; `done` are those that it answered, in that
+    order.
+    """
 
     def __init__(self, sim: Simulation) -> None:
         self.slices, self.done = Slices(), list[int]()
@@ -130,7 +134,9 @@ def test_a_connection_with_much_long_work_under_way_is_told_that_it_is_too_much(
 
 
 def test_of_all_connections_a_few_long_answers_are_made_at_a_time() -> None:
-    """What is made of each is kept: of 500 connections with 32 requests for megabytes it would be all memory."""
+    """What is made of each is kept: of 500 connections with 32 requests for megabytes it would be
+    all memory.
+    """
     slices, begun, most = Slices(), 0, 0
 
     def long(request: Command) -> Steps[Command]:

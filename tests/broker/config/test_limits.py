@@ -223,7 +223,9 @@ def test_subscriptions_of_all_members_are_counted_until_they_leave(sim: Simulati
 
 
 def test_long_expressions_and_names_count_as_many_subscriptions(sim: Simulation) -> None:
-    """Else a connection in 2,000 groups, 512 KiB of expressions in each, would make the broker keep a GiB."""
+    """Else a connection in 2,000 groups, 512 KiB of expressions in each, would make the broker keep
+    a GiB.
+    """
     world = World(sim, memberSubscriptionNumsMax=100)
     client = world.client()
     long = tuple(Subscription(f"T{number}", "e" * 8000) for number in range(3))

@@ -132,7 +132,9 @@ def test_a_message_that_does_not_wait_is_answered_at_once(sim: Simulation, clien
 def test_what_waits_for_the_disk_alone_is_not_held_up_by_what_waits_for_a_slave(
     sim: Simulation, client: Client
 ) -> None:
-    """One send waits for the slave when that goes; those after it are known to have none, and are on disk at once."""
+    """One send waits for the slave when that goes; those after it are known to have none, and are
+    on disk at once.
+    """
     _, node = with_slave(sim, flushDiskType="SYNC_FLUSH", slaveTimeout=4000)
     sim.network.partition(MASTER, SLAVE)
     fields = {**SEND, "b": "T", "e": 0, "i": ""}

@@ -1,4 +1,6 @@
-"""The places of pulls that wait are shared: no client keeps all others from waiting for messages."""
+"""The places of pulls that wait are shared: no client keeps all others from waiting for
+messages.
+"""
 
 from __future__ import annotations
 

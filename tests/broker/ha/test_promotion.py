@@ -1,4 +1,6 @@
-"""A slave that an operator makes the master: what speaks against it, and what becomes of the cluster."""
+"""A slave that an operator makes the master: what speaks against it, and what becomes of the
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def test_a_master_that_cannot_be_reached_may_live(sim: Simulation, couple: Coupl
 def test_a_slave_that_lacks_what_its_master_had_is_no_master(
     sim: Simulation, couple: Couple
 ) -> None:
-    """The master took messages that nobody else has, and a look at it was still possible: it is known what is lost."""
+    """The master took messages that nobody else has, and a look at it was still possible: it is
+    known what is lost.
+    """
     couple.let_the_slave_stop_to_follow()
     for number in range(3):
         assert send(couple.to_master, b"more-%d" % number).code == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -220,8 +224,8 @@ def test_a_master_cannot_be_promoted_nor_can_anybody_to_a_slave(
 
 
 def half_pack(couple: Couple) -> int:
-    """Leave in the master's log, and so in the slave's, what a version did that took the place for a record before a
-    field of it did not fit; where that is."""
+    """Leave in the master's log, and so in the slave's, what a version did that took the place for
+    a record before a field of it did not fit; where that is."""
     store = serving(couple.master).store
     record = store.message_at(last_record_at(store))
     assert record is not None

@@ -1,6 +1,7 @@
 """A slave's copy of its master's tables.
 
-See docs/storage/replication.md#copying-tables and docs/protocol/administration.md#what-a-slave-copies.
+See docs/storage/replication.md#copying-tables and
+docs/protocol/administration.md#what-a-slave-copies.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from tests.simulation.simulation import Simulation
 
 
 class Slave:
-    """The tables of a slave beside a master's world; `saved` tells which of them were to be saved."""
+    """The tables of a slave beside a master's world; `saved` tells which of them were to be
+    saved.
+    """
 
     def __init__(self, world: World, *, remembers: bool = True) -> None:
         self.world = world
@@ -65,7 +68,9 @@ class Slave:
 
 @pytest.fixture
 def slave(world: World) -> Slave:
-    """A slave of a master that has something in each of its tables, and listens on its fast port, too."""
+    """A slave of a master that has something in each of its tables, and listens on its fast port,
+    too.
+    """
     world.metadata.topic_registry.update(TopicConfig("T", 2, 2), world.host.now_ms())
     world.metadata.group_registry.update(GroupConfig("g", retry_max_times=3), world.host.now_ms())
     world.progress.commit("g", "T", 0, 5)
@@ -146,7 +151,9 @@ def test_what_was_committed_on_the_slave_sets_no_group_back_that_has_come_furthe
 
 
 def test_what_the_master_was_told_is_the_masters_from_then_on(slave: Slave) -> None:
-    """An operator may set the group back there, also before the slave has copied the master's table again."""
+    """An operator may set the group back there, also before the slave has copied the master's table
+    again.
+    """
     slave.progress.commit("g", "T", 0, 8)
     slave.start()
     slave.world.sim.run_for(1)

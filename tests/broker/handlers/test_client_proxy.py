@@ -80,7 +80,9 @@ def queue_key(queue_id: int) -> str:
 
 
 def fill(node: BrokerNode, admin: Client, count: int = 4) -> None:
-    """So many messages in the first queue of T, a second apart, of which `g` has had all but the last."""
+    """So many messages in the first queue of T, a second apart, of which `g` has had all but the
+    last.
+    """
     for number in range(count):
         assert send(admin, str(number).encode()).code == 0
         admin.sim.run_for(1)
@@ -306,7 +308,9 @@ def test_the_members_that_answer_say_where_they_are(
 def test_an_answer_that_would_take_long_to_read_counts_as_none(
     sim: Simulation, node: BrokerNode, admin: Administrator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is a client's: of JSON that only Python reads a few MB would hold up the broker for half a minute."""
+    """It is a client's: of JSON that only Python reads a few MB would hold up the broker for half a
+    minute.
+    """
     honest, hostile = (Consumer(sim, node, f"10.0.0.{number}") for number in (7, 8))
     code, status = (
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,

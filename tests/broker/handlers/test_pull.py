@@ -35,7 +35,9 @@ SLOW_READER = GroupConfig("group", broker_id=3, which_broker_when_consume_slowly
 def pulled(
     side: Callable[[], Side], offset: int, flags: int = 0, commit_offset: int = 5
 ) -> tuple[int, int, int, int]:
-    """Code, broker to go on at, offset to go on at, and stored progress, of one pull that does not wait."""
+    """Code, broker to go on at, offset to go on at, and stored progress, of one pull that does not
+    wait.
+    """
 
     async def run() -> tuple[int, int, int, int]:
         broker = side()
@@ -114,7 +116,9 @@ def test_no_more_pulls_wait_than_may() -> None:
 def test_a_pull_that_a_master_sends_elsewhere_is_written_down(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In a topic of its own, so that operators see which groups lost their place; in the log once a minute."""
+    """In a topic of its own, so that operators see which groups lost their place; in the log once a
+    minute.
+    """
     caplog.set_level(logging.INFO, "roquet.broker.offsets.moved_event")
 
     async def events(side: Callable[[], Side], times: int = 1) -> list[bytes]:

@@ -1,6 +1,7 @@
 """Finding messages by key and place.
 
-See docs/pitfalls.md#trap-45, docs/pitfalls.md#trap-46 and docs/protocol/administration.md#query-by-key.
+See docs/pitfalls.md#trap-45, docs/pitfalls.md#trap-46 and
+docs/protocol/administration.md#query-by-key.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def test_the_newest_are_given_that_fit_into_an_answer(
 
 
 def test_a_key_of_many_messages_is_looked_for_while_others_are_served(world: World) -> None:
-    """All of them are newer than what is asked for: the whole chain is gone through, a few entries at a time, and
-    all files.
+    """All of them are newer than what is asked for: the whole chain is gone through, a few entries
+    at a time, and all files.
     """
     first = world.put("T", keys=("k",))
     stored_ms = world.store.store_time("T", 0, 0)

@@ -160,7 +160,9 @@ def test_the_word_of_a_consumer_before_3_4_9_does_not_count(
 def test_each_of_sixteen_retries_waits_a_level_longer_and_then_there_is_no_more(
     sim: Simulation,
 ) -> None:
-    """With Apache's levels that takes 4 hours and 45 minutes (docs/protocol/producing.md#delay-levels)."""
+    """With Apache's levels that takes 4 hours and 45 minutes
+    (docs/protocol/producing.md#delay-levels).
+    """
     node = started(
         sim, ADDRESS, messageDelayLevel=" ".join(f"{seconds}s" for seconds in range(1, 19))
     )

@@ -28,7 +28,9 @@ START_HOUR: Final = 22
 
 
 class Served:
-    """A broker with 200 messages in several files of its log, on disk, and somebody who talks to it."""
+    """A broker with 200 messages in several files of its log, on disk, and somebody who talks to
+    it.
+    """
 
     def __init__(self, sim: Simulation, **settings: object) -> None:
         self.sim = sim
@@ -112,7 +114,9 @@ def test_a_queue_that_could_not_be_read_when_files_went_is_trimmed_once_it_can(
 
 
 def test_only_what_goes_is_told_of(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
-    """Files behind the last checkpoint have to wait for the next one, and are looked at every ten seconds."""
+    """Files behind the last checkpoint have to wait for the next one, and are looked at every ten
+    seconds.
+    """
     caplog.set_level(logging.INFO)
     served = Served(sim, flushConsumeQueueThoroughInterval=600_000)
     served.host.drive.used_ratio = 0.86
@@ -155,7 +159,9 @@ def lives_for(served: Served, hours: float) -> None:
 
 @pytest.fixture
 def patient(sim: Simulation) -> Served:
-    """Keeps files for an hour. It makes no checkpoint each second, which would take most of the time of such a test."""
+    """Keeps files for an hour. It makes no checkpoint each second, which would take most of the
+    time of such a test.
+    """
     served = Served(sim, fileReservedTime=1, flushConsumeQueueThoroughInterval=CHECKPOINT_S * 1000)
     sim.run_for(CHECKPOINT_S)
     return served

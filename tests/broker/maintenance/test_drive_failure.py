@@ -1,4 +1,6 @@
-"""A sync that fails is the last one: nothing more is acknowledged, and the broker ends or only serves reads."""
+"""A sync that fails is the last one: nothing more is acknowledged, and the broker ends or only
+serves reads.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def critical(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_send_whose_sync_fails_is_refused_and_the_broker_ends(
     sim: Simulation, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At once, with a code that lets producers try another broker; a second sync would say that all is well."""
+    """At once, with a code that lets producers try another broker; a second sync would say that all
+    is well.
+    """
     node = started(sim, MASTER, flushDiskType="SYNC_FLUSH")
     client, lives = client_of(sim), lives_of(node)
     assert sent(client, b"0", b"1") == [ResponseCode.SUCCESS] * 2
@@ -115,7 +119,9 @@ def test_a_log_whose_file_was_deleted_under_the_broker_acknowledges_nothing(
 
 
 def test_messages_that_wait_for_nothing_but_the_disk_end_with_it_too(sim: Simulation) -> None:
-    """ASYNC_FLUSH: who was answered cannot be told any more, but nobody is answered as if nothing had happened."""
+    """ASYNC_FLUSH: who was answered cannot be told any more, but nobody is answered as if nothing
+    had happened.
+    """
     node = started(sim, MASTER)
     client, lives = client_of(sim), lives_of(node)
     assert sent(client, b"0") == [ResponseCode.SUCCESS]
@@ -126,7 +132,9 @@ def test_messages_that_wait_for_nothing_but_the_disk_end_with_it_too(sim: Simula
 
 
 def test_an_error_that_the_checkpoint_meets_ends_the_broker_too(sim: Simulation) -> None:
-    """It syncs the log by the same descriptor, and takes the error from whoever would sync it next."""
+    """It syncs the log by the same descriptor, and takes the error from whoever would sync it
+    next.
+    """
     hour_ms = 3_600_000
     node = started(
         sim, MASTER, flushIntervalCommitLog=hour_ms, flushConsumeQueueThoroughInterval=3000
@@ -193,7 +201,9 @@ def test_a_read_only_broker_serves_what_is_on_the_drive_and_takes_nothing(
 def test_what_waits_in_a_read_only_broker_is_told_of_once(
     sim: Simulation, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Transactions of which producers are asked each minute, ends of them, and messages that are due."""
+    """Transactions of which producers are asked each minute, ends of them, and messages that are
+    due.
+    """
     rules = {"transactionCheckInterval": 60_000, "transactionTimeOut": 6_000}
     node = started(sim, MASTER, flushDiskType="SYNC_FLUSH", syncFailureAction="readOnly", **rules)
     client, producer = client_of(sim), TransactionProducer(sim, node, address="10.0.0.8")

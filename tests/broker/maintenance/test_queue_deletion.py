@@ -1,4 +1,6 @@
-"""Queues of thousands of topics are deleted a part at a time: what is used again meanwhile stays."""
+"""Queues of thousands of topics are deleted a part at a time: what is used again meanwhile
+stays.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,9 @@ def assert_equal(queue: ConsumeQueue, copy: ConsumeQueue) -> None:
 def test_a_queue_that_cannot_be_deleted_whole_goes_on_where_its_copies_do(
     kept: int, *, is_killed: bool
 ) -> None:
-    """Offsets that are given a second time would be those of other messages on slaves, which pass over the new ones."""
+    """Offsets that are given a second time would be those of other messages on slaves, which pass
+    over the new ones.
+    """
     couple = Couple()
     drive, couple.master = couple.drive, couple.copy
     couple.copy = lost_queues.opened(Drive(random.Random(3)))

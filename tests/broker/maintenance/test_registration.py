@@ -1,7 +1,7 @@
 """What name servers learn of a broker, and a slave from them.
 
-See docs/storage/replication.md#how-a-slave-finds-its-master, docs/broker/topics.md#registration-is-always-whole and
-docs/protocol/name-server.md#registration.
+See docs/storage/replication.md#how-a-slave-finds-its-master,
+docs/broker/topics.md#registration-is-always-whole and docs/protocol/name-server.md#registration.
 """
 
 from __future__ import annotations

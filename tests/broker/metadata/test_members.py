@@ -1,6 +1,7 @@
 """Who is connected, and when a group has to be told.
 
-See docs/broker/consumers.md#members, docs/protocol/consuming.md#heartbeats and docs/pitfalls.md#broker.
+See docs/broker/consumers.md#members, docs/protocol/consuming.md#heartbeats and
+docs/pitfalls.md#broker.
 """
 
 from __future__ import annotations
@@ -193,7 +194,9 @@ def test_a_group_is_told_exactly_when_its_clients_or_topics_change(
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many calls of Python functions it makes; none of them is of an object that other tests left as garbage."""
+    """How many calls of Python functions it makes; none of them is of an object that other tests
+    left as garbage.
+    """
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:

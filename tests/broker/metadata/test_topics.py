@@ -1,6 +1,7 @@
 """The topics of a broker: from the start, on demand, by an admin.
 
-See docs/broker/topics.md, docs/protocol/producing.md#how-a-broker-makes-a-topic and docs/protocol/messages.md#names.
+See docs/broker/topics.md, docs/protocol/producing.md#how-a-broker-makes-a-topic and
+docs/protocol/messages.md#names.
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ QUEUE: Final = {"consumerGroup": "g", "topic": "T", "queueId": 0}
 def test_a_master_that_starts_sets_groups_back_to_the_end_of_their_queues(
     sim: Simulation, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What they had seen beyond it, a power failure has taken; other messages will have those offsets."""
+    """What they had seen beyond it, a power failure has taken; other messages will have those
+    offsets.
+    """
     node, client = started(sim, MASTER), Client(sim, sim.host("10.0.0.9"))
     for number in range(3):
         assert send(client, b"%d" % number).code == 0

@@ -1,7 +1,7 @@
 """How far each group has consumed.
 
-See docs/storage/files.md#the-json-of-state-files, docs/broker/consumers.md#consumer-offsets, docs/pitfalls.md#trap-29
-and docs/pitfalls.md#trap-30.
+See docs/storage/files.md#the-json-of-state-files, docs/broker/consumers.md#consumer-offsets,
+docs/pitfalls.md#trap-29 and docs/pitfalls.md#trap-30.
 """
 
 from __future__ import annotations
@@ -176,7 +176,9 @@ def test_a_topic_whose_name_would_end_elsewhere_in_a_saved_table_has_no_progress
 
 
 def test_no_queue_has_a_negative_number() -> None:
-    """The next start would take the whole file for damaged, keep a copy of it and say so, each time."""
+    """The next start would take the whole file for damaged, keep a copy of it and say so, each
+    time.
+    """
     progress = ConsumerOffsets()
     with pytest.raises(Refused, match="queue -1"):
         progress.commit("g", "T", -1, 1)

@@ -95,7 +95,9 @@ def test_ends_of_several_transactions_as_5x_notes_them_are_read(
 
 
 def test_progress_is_noted_when_the_ends_before_it_are_on_disk(sim: Simulation) -> None:
-    """Else a power failure could take an end and leave the half message, and nobody would ever ask about that."""
+    """Else a power failure could take an end and leave the half message, and nobody would ever ask
+    about that.
+    """
     lazy = {"flushCommitLogThoroughInterval": 40_000, "flushCommitLogLeastPages": 100}
     node = started(
         sim, ADDRESS, **{**SMALL_LOG, **lazy, "flushConsumeQueueThoroughInterval": 1_000_000}
@@ -128,7 +130,9 @@ def test_checks_of_before_a_restart_count(sim: Simulation) -> None:
 def test_half_messages_that_cannot_be_read_stay_open_for_a_start_that_can_read_them(
     sim: Simulation, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
-    """They are acknowledged: no progress may go past them, and those in other files are open meanwhile."""
+    """They are acknowledged: no progress may go past them, and those in other files are open
+    meanwhile.
+    """
     node = started(sim, ADDRESS, **SMALL_LOG, flushConsumeQueueThoroughInterval=1000)
     producer = TransactionProducer(sim, node)
     ended, first = producer.half(b"ended"), producer.half(b"first")

@@ -286,7 +286,9 @@ def test_a_killed_broker_s_store_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["check", "ls", "stat", "dump"])
 def test_a_topic_s_name_does_nothing_to_a_terminal(tmp_path: Path, command: str) -> None:
-    """A sender whose broker checks no names, or a folder that somebody made, may have brought any."""
+    """A sender whose broker checks no names, or a folder that somebody made, may have brought
+    any.
+    """
     broker = Broker(tmp_path)
     broker.put(b"\x1b\xc2\x9b", "T\x1b[2J\x9b", TAGS="\u202e")
     broker.stop()

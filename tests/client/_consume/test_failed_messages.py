@@ -181,7 +181,9 @@ def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
     body: bytes,
     why: str,
 ) -> None:
-    """Back to the broker, which makes a dead letter of it in the end; it is told of once, those behind it come."""
+    """Back to the broker, which makes a dead letter of it in the end; it is told of once, those
+    behind it come.
+    """
 
     async def consume() -> list[bytes]:
         async with consumer(cluster, uncompressed_max=2000) as c:
@@ -204,7 +206,9 @@ def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
 def test_a_damaged_body_is_a_dead_letter_at_once(
     cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker stores a retry with the checksum of the bytes that it has: as a retry it would pass for sound."""
+    """A broker stores a retry with the checksum of the bytes that it has: as a retry it would pass
+    for sound.
+    """
 
     async def consume() -> list[bytes]:
         async with consumer(cluster) as c:

@@ -31,7 +31,9 @@ def test_no_more_is_taken_than_the_limits_allow(cluster: FakeCluster, broker: Fa
 def test_a_broker_that_gives_the_same_again_is_asked_once_a_second_and_nothing_piles_up(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
-    """It was asked without pause, each answer was handed over, and counted until the queue had no room any more."""
+    """It was asked without pause, each answer was handed over, and counted until the queue had no
+    room any more.
+    """
 
     async def consume() -> list[bytes]:
         async with consumer(cluster) as c:

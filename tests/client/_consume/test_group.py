@@ -251,7 +251,9 @@ def test_assigned_tells_the_queues_of_this_member(cluster: FakeCluster, broker: 
 def test_a_message_that_an_administrator_wants_consumed_comes_beside_the_others(
     cluster: FakeCluster, broker: FakeBroker, settled_by: str, result: bytes
 ) -> None:
-    """It is another group's, or was consumed long ago: no progress follows, and nothing is sent back."""
+    """It is another group's, or was consumed long ago: no progress follows, and nothing is sent
+    back.
+    """
     came: list[ReceivedMessage] = []
 
     async def consume() -> None:

@@ -301,7 +301,9 @@ def test_a_queue_changes_hands_after_its_message_is_dealt_with(
 def test_a_reset_holds_although_a_message_was_under_way(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
-    """That the message is dealt with counts for nothing: the queue goes on where the administrator wants it to."""
+    """That the message is dealt with counts for nothing: the queue goes on where the administrator
+    wants it to.
+    """
 
     async def consume() -> list[bytes]:
         async with ordered(cluster) as c:
@@ -318,7 +320,9 @@ def test_a_reset_holds_although_a_message_was_under_way(
 def test_a_lock_that_is_lost_before_its_queue_s_start_is_known_is_none(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
-    """The master restarts and gives it to another member while the slave is asked where the group is."""
+    """The master restarts and gives it to another member while the slave is asked where the group
+    is.
+    """
     cluster.broker("10.0.1.2:10911", broker_id=1, log=broker.log)
 
     async def consume() -> None:

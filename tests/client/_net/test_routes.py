@@ -109,7 +109,9 @@ def test_the_master_is_the_one_with_id_0() -> None:
 
 
 def test_a_route_of_more_queues_than_can_be_listed_is_impossible() -> None:
-    """Who registers 2^31 queues at a name server would take the memory of all clients of that topic."""
+    """Who registers 2^31 queues at a name server would take the memory of all clients of that
+    topic.
+    """
     many = QueueData("a", 2**31 - 1, 4, BOTH)
     assert "2147483647 queues" in why_impossible(route(many))
     assert why_impossible(route(*[QueueData("a", 4, QUEUES_MAX // 2, BOTH)] * 3))

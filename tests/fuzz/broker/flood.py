@@ -1,8 +1,10 @@
-"""A program of its own: hostile clients against one server's ports, for so many seconds and with a seed.
+"""A program of its own: hostile clients against one server's ports, for so many seconds and with a
+seed.
 
     python -m tests.fuzz.broker.flood --seed 1 --seconds 10 --port 10911 --ha-port 10912
 
-It prints one line of JSON at its end: how many requests left, answers came, and connections were refused or ended.
+It prints one line of JSON at its end: how many requests left, answers came, and connections were
+refused or ended.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ FRAMES_PER_BURST: Final = 40
 BURST_BYTES_MAX: Final = 1 << 20
 ANSWERED_WITHIN_S: Final = 0.05
 REQUESTS_PER_SECOND_MAX: Final = 3_000
-"""Of all clients together: what is asked for here is oddity, not load, and the machine is shared with the witness."""
+"""Of all clients together: what is asked for here is oddity, not load, and the machine is shared
+with the witness.
+"""
 
 
 class Client:

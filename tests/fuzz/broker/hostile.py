@@ -1,7 +1,7 @@
 """PURE: hostile requests for every request code, from a seed.
 
-A request starts from one that Apache's programs send and changes some fields, or its body, along its structure; so it
-gets past the first checks of a handler more often than random bytes do.
+A request starts from one that Apache's programs send and changes some fields, or its body, along
+its structure; so it gets past the first checks of a handler more often than random bytes do.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from tests.golden.requests import known_requests
 
 UNKNOWN_CODES: Final = (0, -1, 47, 999, 2_147_483_647)
 LEFT_OUT: Final = frozenset({RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER})
-"""Of name servers only: whoever may register a broker may direct its slave elsewhere, with Apache's name server too."""
+"""Of name servers only: whoever may register a broker may direct its slave elsewhere, with Apache's
+name server too.
+"""
 ADMINISTRATOR_WORDS: Final = ("fenced", "forced")
-"""Whoever may say these may make a slave the master. The broker has no access control, so no promise is broken."""
+"""Whoever may say these may make a slave the master. The broker has no access control, so no
+promise is broken.
+"""
 
 _BORDERS: Final = tuple(
     str(value)
@@ -278,7 +282,9 @@ class Hostility:
         )  # fmt: skip
 
     def _sharing(self) -> bytes:
-        """Objects that refer to one another, which become far more than their text when each is written out."""
+        """Objects that refer to one another, which become far more than their text when each is
+        written out.
+        """
         count = self._chance.choice((10, 300, 1_000))
         name = self._chance.choice(("subscriptionDataSet", "consumerDataSet", "producerDataSet"))
         inner = [{"topic": f"T{number}", "subString": "*"} for number in range(count)]

@@ -1,6 +1,8 @@
-"""Hostile requests of every code against a broker with a slave, which is killed meanwhile: nobody else loses anything.
+"""Hostile requests of every code against a broker with a slave, which is killed meanwhile: nobody
+else loses anything.
 
-Each round has a seed of its own, which a failure names: `--fuzz-seed N --fuzz-seconds 6` repeats that round.
+Each round has a seed of its own, which a failure names: `--fuzz-seed N --fuzz-seconds 6` repeats
+that round.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ ROUND_S: Final = 6.0
 TOPIC: Final = "Witnessed"
 WITHIN_S: Final = 60.0
 MEMORY_MAX: Final = 96 << 20
-"""Bytes of memory of its own that a broker may have more after a round, for the tables that hostile requests filled."""
+"""Bytes of memory of its own that a broker may have more after a round, for the tables that hostile
+requests filled.
+"""
 PROPERTIES: Final[dict[str, str | int]] = {
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": 16 * 1024 * 1024,
@@ -83,7 +87,9 @@ def test_hostile_clients_cost_nobody_a_message_or_an_answer(
 def play(
     cluster: RoquetCluster, seed: int, acknowledged: dict[tuple[int, int], bytes], report: Report
 ) -> None:
-    """One round: hostile clients, one of the two brokers killed among them, and then everything is as it should be."""
+    """One round: hostile clients, one of the two brokers killed among them, and then everything is
+    as it should be.
+    """
     chance = random.Random(seed)
     victim = chance.choice((cluster.master, cluster.slave))
     before = {broker.name: (sockets(broker), own_memory(broker)) for broker in cluster.brokers}

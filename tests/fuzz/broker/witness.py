@@ -1,4 +1,6 @@
-"""An honest client beside the hostile ones: what it was promised, and how long it waited for answers."""
+"""An honest client beside the hostile ones: what it was promised, and how long it waited for
+answers.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ PAUSE_S: Final = 0.01
 
 @dataclass(slots=True)
 class Witness:
-    """Sends to its own topic, and asks a question that touches no drive, until its `with` block ends.
+    """Sends to its own topic, and asks a question that touches no drive, until its `with` block
+    ends.
 
-    Keeps: `acknowledged` are the bodies of messages answered with SEND_OK, by queue id and queue offset.
+    Keeps: `acknowledged` are the bodies of messages answered with SEND_OK, by queue id and queue
+    offset.
     """
 
     address: str

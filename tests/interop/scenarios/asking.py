@@ -1,4 +1,6 @@
-"""What tools and clients ask: messages by key, id and time, where groups stand, and what consumers do."""
+"""What tools and clients ask: messages by key, id and time, where groups stand, and what consumers
+do.
+"""
 
 from __future__ import annotations
 

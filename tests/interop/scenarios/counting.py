@@ -22,7 +22,9 @@ def stats(scene: Scene, item: str, key: str) -> dict[str, Any] | None:
 
 @scenario(seconds=40)
 def what_was_sent_and_consumed_is_counted_by_topic_and_group(scene: Scene) -> None:
-    """Counters are looked at every 10 s; a sum is the difference between the newest and the oldest look of a window."""
+    """Counters are looked at every 10 s; a sum is the difference between the newest and the oldest
+    look of a window.
+    """
     topic, group, producer = scene.topic(), scene.group(), scene.producer()
     member = scene.push(group, topic)
     member.wait_assigned(topic, {0})

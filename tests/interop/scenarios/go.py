@@ -1,4 +1,6 @@
-"""The same with Apache's Go client, for the main lines; Java clients help where it has no part of its own."""
+"""The same with Apache's Go client, for the main lines; Java clients help where it has no part of
+its own.
+"""
 
 from __future__ import annotations
 

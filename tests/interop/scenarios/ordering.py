@@ -86,7 +86,9 @@ def queues_of_an_orderly_consumer_are_locked_until_it_stops(scene: Scene) -> Non
 
 @scenario(seconds=90)
 def a_lock_that_nobody_renews_ends_after_a_minute(scene: Scene) -> None:
-    """A crashed consumer's queues go to another at once, but it may consume them only when the lock has ended."""
+    """A crashed consumer's queues go to another at once, but it may consume them only when the lock
+    has ended.
+    """
     topic, group = scene.topic(), scene.group()
     scene.producer().send(topic, 5)
     words = ("consume", scene.namesrv, topic, group, 100, 300, "--orderly", *PATIENT)

@@ -1,4 +1,6 @@
-"""The list of scenarios: functions that say what clients see, of either release, on either kind of broker."""
+"""The list of scenarios: functions that say what clients see, of either release, on either kind of
+broker.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ class Scenario:
 
     :param seconds: roughly how long it waits; those that wait long begin first.
     :param beyond: what Apache's 4.9.7 broker cannot do for a release, and ours can.
-    :param ground: `quick`; `strict` (see ground.py); or `alone`, for a scenario that disturbs all others on its broker.
+    :param ground: `quick`; `strict` (see ground.py); or `alone`, for a scenario that disturbs all
+        others on its broker.
     """
 
     play: Play

@@ -17,7 +17,9 @@ SLACK_S = 4.0
 
 
 def refusing_group(scene: Scene, **settings: object) -> str:
-    """A group whose retry topic is there already: a consumer that finds it missing looks again after 20 s only."""
+    """A group whose retry topic is there already: a consumer that finds it missing looks again
+    after 20 s only.
+    """
     group = scene.group(**settings)
     scene.ground.create_topic(f"%RETRY%{group}", 1)
     return group
@@ -162,7 +164,9 @@ def a_pull_consumer_sends_a_message_back_by_its_id(scene: Scene) -> None:
 
 @scenario(seconds=10)
 def an_orderly_consumer_tries_again_by_itself_then_gives_the_message_away(scene: Scene) -> None:
-    """Local tries leave nothing at the broker; after the last the message is a dead letter and the next comes."""
+    """Local tries leave nothing at the broker; after the last the message is a dead letter and the
+    next comes.
+    """
     topic, group = scene.topic(), scene.group()
     producer = scene.producer()
     producer.send(topic, body="bad")

@@ -170,7 +170,9 @@ def a_queue_that_the_topic_does_not_have_is_refused(scene: Scene) -> None:
 
 @scenario()
 def properties_that_are_none_vanish(scene: Scene) -> None:
-    """Empty values, names without a value, segments of two characters; of a name twice the later counts."""
+    """Empty values, names without a value, segments of two characters; of a name twice the later
+    counts.
+    """
     topic = scene.topic()
     assert (
         raw_send(

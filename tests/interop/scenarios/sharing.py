@@ -108,7 +108,9 @@ def a_member_more_than_there_are_queues_gets_none(scene: Scene) -> None:
 def the_last_subscription_counts_for_a_group_whose_members_want_different_tags(
     scene: Scene,
 ) -> None:
-    """Members of a group have to agree: the broker selects by what it heard last, each client by its own wish."""
+    """Members of a group have to agree: the broker selects by what it heard last, each client by
+    its own wish.
+    """
     topic, group = scene.topic(2), scene.group()
     one = scene.push(group, topic, tags="a")
     one.wait_assigned(topic, {0, 1})

@@ -147,7 +147,9 @@ def has_end(scene: Scene, topic: str, offset: int) -> bool:
 
 
 def own_half(scene: Scene, topic: str) -> dict[str, object]:
-    """Store a half message of a group without producers, which the broker does not give up soon; what commits it."""
+    """Store a half message of a group without producers, which the broker does not give up soon;
+    what commits it.
+    """
     properties = "TRAN_MSG\x01true\x02PGROUP\x01own\x02CHECK_IMMUNITY_TIME_IN_SECONDS\x0160"
     half = scene.ask(wire.SEND_MESSAGE, wire.send_fields(topic, properties=properties), b"body")
     assert half.code == 0

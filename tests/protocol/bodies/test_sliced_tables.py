@@ -1,4 +1,6 @@
-"""Large tables that are read in parts are those that are read at once, and damaged ones are refused as such."""
+"""Large tables that are read in parts are those that are read at once, and damaged ones are refused
+as such.
+"""
 
 from __future__ import annotations
 

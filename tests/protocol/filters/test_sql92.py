@@ -1,4 +1,6 @@
-"""SQL92 filters: what Apache's own program says of thousands of expressions, and where an expression is wrong."""
+"""SQL92 filters: what Apache's own program says of thousands of expressions, and where an
+expression is wrong.
+"""
 
 from __future__ import annotations
 

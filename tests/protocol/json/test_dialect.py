@@ -168,7 +168,9 @@ def test_a_reference_that_leads_nowhere_is_refused(text: str) -> None:
 
 
 def bomb(levels: int, width: int) -> str:
-    """Lists of references to the list before: a short text that stands for `width ** levels` objects."""
+    """Lists of references to the list before: a short text that stands for `width ** levels`
+    objects.
+    """
     references = (",".join([f'{{"$ref":"$.a{level}"}}'] * width) for level in range(levels))
     lists = [f'"a{level}":[{each}]' for level, each in enumerate(references, 1)]
     return "{" + ",".join(['"a0":[{"x":1}]', *lists]) + "}"
@@ -240,7 +242,9 @@ def test_a_text_that_ends_where_a_value_should_be_is_told_so(text: str) -> None:
 
 @pytest.mark.parametrize("nested", ['{"a":1}', '[{"a":1}]'])
 def test_an_object_in_a_key_has_no_objects_as_keys(nested: str) -> None:
-    """Each level would escape the quotes of the one inside once more: 150 characters would become 2^60."""
+    """Each level would escape the quotes of the one inside once more: 150 characters would become
+    2^60.
+    """
     assert load(f'{{{{"a":{nested}}}:1}}') == {
         json.dumps({"a": json.loads(nested)}, separators=(",", ":")): 1
     }

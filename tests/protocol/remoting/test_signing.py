@@ -22,8 +22,8 @@ MADE_BY_THE_JAR: tuple[tuple[str | None, dict[str, str], bytes, str], ...] = (
     ("token/1", FIELDS, b"\x00\xff\n", "080iDLaLJMddqwVK95g6uR/RV20="),
     ("token/1", {"bname": "ü", "queueId": "0"}, b"", "fXgKPxz+ybwcxHgycVbbM0AhAm0="),
 )
-"""Token, fields, body, and the Signature that AclClientRPCHook.doBeforeRequest of rocketmq-acl-4.9.7.jar added for
-SessionCredentials("AK-éü", "geheim-秘密")."""
+"""Token, fields, body, and the Signature that AclClientRPCHook.doBeforeRequest of
+rocketmq-acl-4.9.7.jar added for SessionCredentials("AK-éü", "geheim-秘密")."""
 SIGNED = sorted(
     path
     for path in ROOT.glob("frames/signed-*/*.request.bin")

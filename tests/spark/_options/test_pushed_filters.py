@@ -1,4 +1,6 @@
-"""Conditions of a query become bounds of the read, and those that it does not meet exactly go back to Spark."""
+"""Conditions of a query become bounds of the read, and those that it does not meet exactly go back
+to Spark.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a batch of a stream takes: never too much, never nothing of a small queue, never too soon."""
+"""What a batch of a stream takes: never too much, never nothing of a small queue, never too
+soon.
+"""
 
 from __future__ import annotations
 

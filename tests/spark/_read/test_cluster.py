@@ -1,4 +1,6 @@
-"""The network part, over real sockets: planning asks for bounds, reading survives a master's death or says why not."""
+"""The network part, over real sockets: planning asks for bounds, reading survives a master's death
+or says why not.
+"""
 
 from __future__ import annotations
 
@@ -299,7 +301,9 @@ def test_a_wrong_kind_of_answer_names_the_range() -> None:
 
 
 def test_bodies_that_cannot_be_had_are_that_row_s_affair(caplog: pytest.LogCaptureFixture) -> None:
-    """With `_corrupt` in the schema they are rows, without it they are left out; of many the log has some."""
+    """With `_corrupt` in the schema they are rows, without it they are left out; of many the log
+    has some.
+    """
     bomb = zlib.compress(bytes(5000))
     held = {("orders", 0): [record(0, offset, bomb, sys_flag=offset % 2) for offset in range(40)]}
     columns = [ARROW_SCHEMA.field(name) for name in ("queueOffset", "body", "keys")]

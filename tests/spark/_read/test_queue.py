@@ -230,7 +230,9 @@ async def test_a_slave_that_lags_is_waited_for() -> None:
 async def test_what_a_slave_lacks_is_waited_for_and_never_passed_over(
     slave: Answer, may_lose: bool
 ) -> None:
-    """It lags, or has lost what is old: whatever it says where to go on, only its master is believed."""
+    """It lags, or has lost what is old: whatever it says where to go on, only its master is
+    believed.
+    """
     wanted = replace(OPTIONS, fail_on_data_loss=not may_lose)
     assert await offsets(Faulty(20, lambda: slave, lambda: slave), 0, 10, wanted) == list(range(10))
     with pytest.raises(MasterAway, match=r"wanted offset 0 of .*, but only a slave answered"):

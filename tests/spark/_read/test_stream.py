@@ -1,4 +1,6 @@
-"""A stream's planning against brokers that come, go, lag, and lose messages: nothing lost in silence, nothing twice."""
+"""A stream's planning against brokers that come, go, lag, and lose messages: nothing lost in
+silence, nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def queues(*sizes: int, start: int = 0, topic: str = "orders") -> Queues:
 
 
 class Query:
-    """What Spark does with a reader, batch by batch; `restarted` is a new reader with the old checkpoint."""
+    """What Spark does with a reader, batch by batch; `restarted` is a new reader with the old
+    checkpoint.
+    """
 
     def __init__(
         self, stand_in: StandIn, options: Mapping[str, str], start: Mapping[str, Any] | None = None

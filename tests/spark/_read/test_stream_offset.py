@@ -1,4 +1,6 @@
-"""Offsets of streams: the same text for the same place, readable for as long as checkpoints live."""
+"""Offsets of streams: the same text for the same place, readable for as long as checkpoints
+live.
+"""
 
 from __future__ import annotations
 

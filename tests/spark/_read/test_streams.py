@@ -1,4 +1,6 @@
-"""Streams through Spark, from our broker and from Apache's: every message once, whatever happens meanwhile."""
+"""Streams through Spark, from our broker and from Apache's: every message once, whatever happens
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def names(prefix: str, count: int, start: int = 0) -> list[str]:
 
 
 class Pipe:
-    """A stream of one selection into Parquet files, with a checkpoint: it may be started again and again."""
+    """A stream of one selection into Parquet files, with a checkpoint: it may be started again and
+    again.
+    """
 
     def __init__(self, spark: SparkSession, ground: Ground, folder: Path, **options: str) -> None:
         self._spark = spark

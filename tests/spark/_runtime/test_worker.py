@@ -25,8 +25,8 @@ pytestmark = pytest.mark.spark
 
 
 class Probe(RocketMQStoreReader):
-    """Reads as it would anyway; its rows tell how much the worker leaves out when it collects garbage, and what large
-    buffers cost it.
+    """Reads as it would anyway; its rows tell how much the worker leaves out when it collects
+    garbage, and what large buffers cost it.
     """
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

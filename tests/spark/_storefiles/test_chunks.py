@@ -1,4 +1,6 @@
-"""A topic read by way of the queues: the same rows as without them, fewer bytes, and nothing lost by a bad queue."""
+"""A topic read by way of the queues: the same rows as without them, fewer bytes, and nothing lost
+by a bad queue.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ QUEUE = "consumequeue/topic-3/1"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Messages of ten topics in turn, in two queues each: between two of one topic stand 36 KB of others."""
+    """Messages of ten topics in turn, in two queues each: between two of one topic stand 36 KB of
+    others.
+    """
     broker = Broker(tmp_path, commit_log_file_size=LOG_FILE, consume_queue_file_size=QUEUE_FILE)
     fill(broker, COUNT)
     broker.stop()

@@ -1,4 +1,6 @@
-"""Rows of store files, read as Spark's tasks do: nothing is missing, nothing comes twice, damage is told of."""
+"""Rows of store files, read as Spark's tasks do: nothing is missing, nothing comes twice, damage is
+told of.
+"""
 
 from __future__ import annotations
 
@@ -330,7 +332,9 @@ AT = datetime.fromtimestamp((START_MS + 41) / 1000, UTC)
 def test_conditions_leave_out_rows_before_they_are_decoded(
     tmp_path: Path, places: list[int], filters: list[Filter], kept: Iterable[int], each: str
 ) -> None:
-    """Spark itself tests times again: they are kept by milliseconds, and it compares microseconds."""
+    """Spark itself tests times again: they are kept by milliseconds, and it compares
+    microseconds.
+    """
     wanted = options(tmp_path, bytesPerPartition=each).narrowed_to(narrowed(filters)[0])
 
     found = [
@@ -494,7 +498,9 @@ def test_the_zeros_behind_a_log_are_its_end(tmp_path: Path, places: list[int]) -
 
 
 def torn(root: Path, places: list[int], kept: int = 50) -> None:
-    """The store of a broker that was killed while it wrote its last record, of which the beginning is there."""
+    """The store of a broker that was killed while it wrote its last record, of which the beginning
+    is there.
+    """
     (root / "abort").touch()
     name, index = file_of(root, places[-1])
     data = (root / name).read_bytes()

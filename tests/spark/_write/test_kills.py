@@ -1,4 +1,6 @@
-"""A Python worker that is killed between sending and committing; with its driver, and both deliveries: `tests/soak`."""
+"""A Python worker that is killed between sending and committing; with its driver, and both
+deliveries: `tests/soak`.
+"""
 
 from __future__ import annotations
 

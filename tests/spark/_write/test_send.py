@@ -110,7 +110,9 @@ def test_a_piece_whose_answer_is_lost_is_sent_again(
 def test_what_the_journal_finds_is_not_sent_again_nor_is_the_rest_lost(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
-    """A crash left four rows of a batch; the broker comes back, is busy first, and takes the others."""
+    """A crash left four rows of a batch; the broker comes back, is busy first, and takes the
+    others.
+    """
 
     def crash(request: Command) -> None:
         if request.code == BATCH and not broker.requests[BATCH][1:]:

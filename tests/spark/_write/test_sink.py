@@ -132,7 +132,9 @@ def test_a_stream_writes_each_row_once_and_goes_on_at_its_checkpoint(
 def test_a_reader_leaves_out_copies(
     spark: SparkSession, ground: Ground, topic: str, tmp_path: Path
 ) -> None:
-    """Copies as a late answer can make them: the same ids once more; a message without an id has no copies."""
+    """Copies as a late answer can make them: the same ids once more; a message without an id has no
+    copies.
+    """
     append(
         spark.range(30, numPartitions=1).selectExpr("cast(id AS string) AS body"),
         ground,

@@ -1,4 +1,6 @@
-"""A session that knows Delta's tables, where their connector is: `make long` makes an environment that has it."""
+"""A session that knows Delta's tables, where their connector is: `make long` makes an environment
+that has it.
+"""
 
 from __future__ import annotations
 

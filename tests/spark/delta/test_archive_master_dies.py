@@ -1,4 +1,6 @@
-"""A Delta table has each message once although a master died, its slave lagged, and drivers were killed."""
+"""A Delta table has each message once although a master died, its slave lagged, and drivers were
+killed.
+"""
 
 from __future__ import annotations
 

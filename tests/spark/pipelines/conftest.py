@@ -1,4 +1,6 @@
-"""What the tests of pipelines share: a real cluster, messages in it, and what an archive has of them."""
+"""What the tests of pipelines share: a real cluster, messages in it, and what an archive has of
+them.
+"""
 
 from __future__ import annotations
 

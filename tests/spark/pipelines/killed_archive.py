@@ -1,4 +1,5 @@
-"""One run of an archive in a driver of its own that kills itself and its JVM, with -9, at a moment of the write.
+"""One run of an archive in a driver of its own that kills itself and its JVM, with -9, at a moment
+of the write.
 
 python -m tests.spark.pipelines.killed_archive NAME_SERVER FOLDER FORMAT MOMENT TOPIC...
 """
@@ -39,7 +40,9 @@ def before_rename(matches: Callable[[Path, Path], bool]) -> None:
 
 
 def when(is_so: Callable[[], bool]) -> None:
-    """Die as soon as a folder looks like that: the JVM writes, whose steps cannot be seen from here."""
+    """Die as soon as a folder looks like that: the JVM writes, whose steps cannot be seen from
+    here.
+    """
 
     def watch() -> None:
         while not is_so():
@@ -54,8 +57,9 @@ def is_state(path: Path) -> bool:
 
 
 def parquet(folder: Path, moment: str) -> None:
-    """`written`: Spark has written, nothing has its name yet. `before-state`: files are in their staging folder, the
-    state is about to be the archive's. `within`: it is, and the second file is about to go where it belongs.
+    """`written`: Spark has written, nothing has its name yet. `before-state`: files are in their
+    staging folder, the state is about to be the archive's. `within`: it is, and the second file is
+    about to go where it belongs.
     """
     moves: list[Path] = []
 
@@ -74,8 +78,8 @@ def parquet(folder: Path, moment: str) -> None:
 
 
 def delta(folder: Path, moment: str) -> None:
-    """`written`: a data file is there. `before-state`: a file of the log begins to be there, under whatever name.
-    `within`: the commit is there, and the archive has not looked at it.
+    """`written`: a data file is there. `before-state`: a file of the log begins to be there, under
+    whatever name. `within`: the commit is there, and the archive has not looked at it.
     """
     log = folder / LOG
     data, commits = len(list(folder.glob(DATA))), len(list(log.glob("*.json")))

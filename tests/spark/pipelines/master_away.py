@@ -1,4 +1,6 @@
-"""An archive while a master dies, its slave lags, and the master comes back; its drivers are killed as they write."""
+"""An archive while a master dies, its slave lags, and the master comes back; its drivers are killed
+as they write.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Plain Parquet has each message once although a master died, its slave lagged, and drivers were killed."""
+"""Plain Parquet has each message once although a master died, its slave lagged, and drivers were
+killed.
+"""
 
 from __future__ import annotations
 

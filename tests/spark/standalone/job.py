@@ -1,6 +1,7 @@
 """What a user runs: `python -m tests.spark.standalone.job MASTER NAME_SERVER TOPIC` prints JSON.
 
-MASTER is a standalone cluster's, or `connect`: a Spark Connect server of its own, which this program talks to by gRPC.
+MASTER is a standalone cluster's, or `connect`: a Spark Connect server of its own, which this
+program talks to by gRPC.
 """
 
 from __future__ import annotations

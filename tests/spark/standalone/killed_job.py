@@ -1,7 +1,8 @@
-"""Jobs that lose an executor: `python -m tests.spark.standalone.killed_job MASTER NAME_SERVER TOPIC FOLDER`.
+"""Jobs that lose an executor: `python -m tests.spark.standalone.killed_job MASTER NAME_SERVER TOPIC
+FOLDER`.
 
-The topic goes to an archive in FOLDER, in many tasks; then numbers go to TOPIC-sent, once each, slowly enough that
-whoever started this sees them come, and can kill the executor that sends them.
+The topic goes to an archive in FOLDER, in many tasks; then numbers go to TOPIC-sent, once each,
+slowly enough that whoever started this sees them come, and can kill the executor that sends them.
 """
 
 from __future__ import annotations

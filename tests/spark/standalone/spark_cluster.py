@@ -19,7 +19,9 @@ WORKERS: Final = 2
 
 
 def executors(worker: int) -> list[int]:
-    """The JVMs that a worker has started; the script that became the worker can have left it an ended child, too."""
+    """The JVMs that a worker has started; the script that became the worker can have left it an
+    ended child, too.
+    """
     lists = (each.read_text() for each in Path(f"/proc/{worker}/task").glob("*/children"))
     return [int(child) for text in lists for child in text.split() if is_executor(child)]
 
@@ -29,7 +31,9 @@ def is_executor(pid: str) -> bool:
 
 
 class SparkCluster:
-    """What is started in the `with` block is gone after it; `url` is what `spark.master` is set to."""
+    """What is started in the `with` block is gone after it; `url` is what `spark.master` is set
+    to.
+    """
 
     def __init__(self) -> None:
         self.url = f"spark://127.0.0.1:{free_port()}"

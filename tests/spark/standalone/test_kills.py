@@ -1,4 +1,6 @@
-"""An executor's JVM killed with -9, on a standalone cluster: the job's result has each message once."""
+"""An executor's JVM killed with -9, on a standalone cluster: the job's result has each message
+once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The same jobs on a standalone Spark cluster of several processes: nothing is copied there but what pip installs."""
+"""The same jobs on a standalone Spark cluster of several processes: nothing is copied there but
+what pip installs.
+"""
 
 from __future__ import annotations
 

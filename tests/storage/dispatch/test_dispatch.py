@@ -101,7 +101,9 @@ class Producer:
         )  # fmt: skip
 
     def _placed(self, record: Record) -> bytes:
-        """The record's bytes where it comes to stand, behind a blank if that is in the next file."""
+        """The record's bytes where it comes to stand, behind a blank if that is in the next
+        file.
+        """
         size, before = len(record.encode()), b""
         left = FILE_SIZE - self.end % FILE_SIZE
         if size + BLANK_SIZE > left:
@@ -113,7 +115,9 @@ class Producer:
 
 
 def dispatched(seed: int, log: bytes) -> tuple[object, object, int]:
-    """Entries of all queues, keys of the index, and the newest store time, of a copy that gets the log in pieces."""
+    """Entries of all queues, keys of the index, and the newest store time, of a copy that gets the
+    log in pieces.
+    """
     chance = random.Random(seed)
     store = Store(
         replace(CONFIG, notes_file_size=chance.choice((None, 1000))),

@@ -1,4 +1,6 @@
-"""What recovery cuts off is erased so that it may end at any moment, and so that nothing of it comes back."""
+"""What recovery cuts off is erased so that it may end at any moment, and so that nothing of it
+comes back.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +64,8 @@ def let_it_end_before(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
 def test_a_start_that_is_killed_while_it_erases_leaves_less_to_erase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No gap comes in front of what is left: a record behind it could be taken for one of the log, or an entry for one
-    of its queue.
+    """No gap comes in front of what is left: a record behind it could be taken for one of the log,
+    or an entry for one of its queue.
     """
     crashed(tmp_path / "other", LOST_SECTOR)
     whole = (tmp_path / "other" / LOG_FILE).read_bytes()
@@ -108,7 +110,9 @@ def store_on(drive: Drive) -> Store:
 
 
 def kill_at_a_start(drive: Drive, changes: int) -> None:
-    """A process opens the store, and is killed before the next change of its drive after so many."""
+    """A process opens the store, and is killed before the next change of its drive after so
+    many.
+    """
     drive.unmount()
     drive.on_power_loss = drive.unmount
     drive.lose_power_after(changes)

@@ -1,4 +1,6 @@
-"""A damaged record in the middle of a log costs that record; what a crash of the machine took is still cut off."""
+"""A damaged record in the middle of a log costs that record; what a crash of the machine took is
+still cut off.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def bytes_at(drive: Drive, at: int, size: int) -> memoryview:
 
 
 def half_packed(record: memoryview) -> None:
-    """What a version of this broker left that took the place for a record before a field of it did not fit."""
+    """What a version of this broker left that took the place for a record before a field of it did
+    not fit.
+    """
     record[16:] = bytes(len(record) - 16)
 
 
@@ -192,7 +196,9 @@ def test_sectors_that_never_reached_the_drive_end_the_log(
 def test_a_record_whose_first_bytes_are_zeros_does_not_vouch_for_the_sector_they_end(
     drive: Drive, before: int, was_written: bool
 ) -> None:
-    """Two of its size are, in any record below 64 KiB: they are the same whether that sector was written or lost."""
+    """Two of its size are, in any record below 64 KiB: they are the same whether that sector was
+    written or lost.
+    """
     store = opened(drive)
     places = [put(store, each) for each in range(3)]
     around_body = places[1] - 200
@@ -247,7 +253,9 @@ def test_a_record_of_an_earlier_life_behind_a_hole_does_not_come_back(drive: Dri
 def test_a_clock_that_is_set_back_at_a_damaged_record_does_not_end_the_log(
     drive: Drive, damage: Damage
 ) -> None:
-    """No broker that leaves remnants behind the log's end had this store: what stands there was written behind it."""
+    """No broker that leaves remnants behind the log's end had this store: what stands there was
+    written behind it.
+    """
     now_ms = 10_000_000
     drive.now_ms = lambda: now_ms
     store = opened(drive)
@@ -292,7 +300,9 @@ def test_a_damaged_record_at_the_end_is_no_hole(drive: Drive) -> None:
 
 
 def test_the_offset_of_a_damaged_body_is_given_to_no_other_message(drive: Drive) -> None:
-    """The copies of this log have the record: to them its offset is taken, and consumers may be past it."""
+    """The copies of this log have the record: to them its offset is taken, and consumers may be
+    past it.
+    """
     store = opened(drive)
     places = [put(store, each) for each in range(20)]
     put(store, 100, "other")
@@ -441,7 +451,9 @@ def test_the_offsets_of_damaged_bodies_at_a_queues_end_are_given_to_no_other_mes
 def test_a_search_does_not_read_what_stands_elsewhere(
     drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A body may be full of heads of records: none of them is read further than to where it says it stands."""
+    """A body may be full of heads of records: none of them is read further than to where it says it
+    stands.
+    """
     heads = b"".join(
         (40_000 - number).to_bytes(4, "big") + MAGIC.to_bytes(4, "big") for number in range(1000)
     )
@@ -470,7 +482,9 @@ def test_a_search_does_not_read_what_stands_elsewhere(
 def test_a_search_by_time_skips_no_message_for_a_damaged_one(
     drive: Drive, lost: tuple[int, int]
 ) -> None:
-    """A blank has no time; whoever took it for an early one went on behind it, past all that is sought before it."""
+    """A blank has no time; whoever took it for an early one went on behind it, past all that is
+    sought before it.
+    """
     seconds = iter(range(1_000_000))
     drive.now_ms = lambda: 1000 * next(seconds)
     store = opened(drive)
@@ -520,7 +534,9 @@ def test_after_a_clean_stop_damage_costs_one_record(
 def test_the_offset_of_a_queues_last_record_is_given_to_no_other_message(
     drive: Drive, damage: Damage, count: int
 ) -> None:
-    """It was acknowledged with it. Its entry was written, though not in front of the checkpoint's mark."""
+    """It was acknowledged with it. Its entry was written, though not in front of the checkpoint's
+    mark.
+    """
     store = opened(drive)
     for number in range(5):
         put(store, number)
@@ -557,7 +573,9 @@ def test_entries_that_a_power_failure_left_name_no_damaged_record(drive: Drive) 
 def test_what_is_read_again_in_front_of_the_mark_is_verified(
     drive: Drive, *, is_clean: bool
 ) -> None:
-    """The whole log is dispatched for one queue that is lost: its damaged bodies are handed out to nobody."""
+    """The whole log is dispatched for one queue that is lost: its damaged bodies are handed out to
+    nobody.
+    """
     store = opened(drive)
     places: list[PhysicalOffset] = []
     while store.log.end < 5 * FILE:

@@ -157,8 +157,8 @@ def test_a_folder_that_lacks_a_byte_of_it_does_not_count(tmp_path: Path) -> None
 
 
 def test_what_is_cut_off_after_a_clean_stop_never_comes_back(tmp_path: Path) -> None:
-    """Apache's broker leaves what its recovery cuts off behind the log's end. A new record that takes the place of the
-    first of them must not lead to the others.
+    """Apache's broker leaves what its recovery cuts off behind the log's end. A new record that
+    takes the place of the first of them must not lead to the others.
     """
     store = Store(config(tmp_path), lambda: 1_700_000_000_000)
     store.open()
@@ -282,7 +282,9 @@ def torn_drive() -> Drive:
 def test_a_copy_that_finds_no_room_when_it_is_synced_says_nothing_of_the_log(
     torn_drive: Drive, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is a copy that was not made, as if its writes had found no room; the log's own syncs go on."""
+    """It is a copy that was not made, as if its writes had found no room; the log's own syncs go
+    on.
+    """
     store = Store(config(Path("/s")), lambda: 1_700_000_000_000, FullForSyncsOfTails(torn_drive))
     store.open()
     assert store.failure is None

@@ -44,7 +44,9 @@ def test_a_file_without_an_entry_says_nothing_about_where_the_queue_begins(
 
 
 def test_entries_that_were_never_written_are_cut_in_whatever_file_they_are(tmp_path: Path) -> None:
-    """Loading looks at the last files only; what a crash left of the others is for `truncate` to find."""
+    """Loading looks at the last files only; what a crash left of the others is for `truncate` to
+    find.
+    """
     queue = loaded(tmp_path)
     for offset in range(100):
         put(queue, offset, offset * 50, 50, 0)

@@ -1,7 +1,8 @@
 """What a broker says of itself.
 
 See docs/broker/statistics.md#runtime-information, docs/pitfalls.md#trap-47,
-docs/protocol/administration.md#runtime-information and docs/protocol/administration.md#what-a-slave-copies.
+docs/protocol/administration.md#runtime-information and
+docs/protocol/administration.md#what-a-slave-copies.
 """
 
 from __future__ import annotations

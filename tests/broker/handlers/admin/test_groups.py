@@ -1,7 +1,7 @@
 """Groups by an admin's hand, and who is in them.
 
-See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers, docs/protocol/json.md#clients and
-docs/protocol/json.md#offsets-and-statistics.
+See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers,
+docs/protocol/json.md#clients and docs/protocol/json.md#offsets-and-statistics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What tools are told of counts, rates and groups that are behind.
 
-See docs/broker/statistics.md#counts-by-topic-and-group, docs/broker/statistics.md#runtime-information and
-docs/protocol/administration.md#statistics.
+See docs/broker/statistics.md#counts-by-topic-and-group,
+docs/broker/statistics.md#runtime-information and docs/protocol/administration.md#statistics.
 """
 
 from __future__ import annotations

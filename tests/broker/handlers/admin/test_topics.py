@@ -97,7 +97,9 @@ def test_a_deleted_topic_leaves_nothing_that_a_later_one_would_inherit(world: Wo
 
 
 def test_deleting_a_topic_without_queues_makes_no_checkpoint(world: World) -> None:
-    """Each would sync the drive, and the thousands that a client may ask for would hold up everybody's."""
+    """Each would sync the drive, and the thousands that a client may ask for would hold up
+    everybody's.
+    """
     client, before = world.client(), world.store.checkpoint.mark
     world.put("other")
     assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
@@ -206,7 +208,9 @@ def test_two_who_ask_for_the_same_deletion_are_both_answered_and_a_stop_ends_it(
 def test_a_stop_during_a_deletion_saves_what_was_acknowledged(
     sim: Simulation, asked_ms: int
 ) -> None:
-    """A deletion has several syncs, of 50 ms here, and the tables' files have more: each is a moment to stop in."""
+    """A deletion has several syncs, of 50 ms here, and the tables' files have more: each is a
+    moment to stop in.
+    """
     node = started(sim, ADDRESS)
     client, tool = Client(sim, sim.host("10.0.0.9")), Client(sim, sim.host("10.0.0.8"))
     assert send(client, b"before").code == ResponseCode.SUCCESS

@@ -1,4 +1,6 @@
-"""The learnt path of pulls and the general one are one: same answers, same progress, same pulls held."""
+"""The learnt path of pulls and the general one are one: same answers, same progress, same pulls
+held.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +175,9 @@ def with_odd_field(number: int, size: int, header_type: int) -> bytes:
 def test_long_headers_are_not_learnt_and_all_that_are_have_a_bound(
     header_type: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A header may have 16 MiB; 64 of them would be a GiB for one connection, which nobody counts."""
+    """A header may have 16 MiB; 64 of them would be a GiB for one connection, which nobody
+    counts.
+    """
     monkeypatch.setattr("roquet.broker.handlers.fastpath.cache._SIZE_MAX", 50_000)
 
     async def run() -> None:

@@ -382,7 +382,9 @@ def test_a_changed_topic_is_learnt_anew() -> None:
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_of_a_run_that_finds_no_room_the_first_ones_that_do_are_taken(is_batch: bool) -> None:
-    """As on the general path. The others are taken once there is room, without a gap in log or queue."""
+    """As on the general path. The others are taken once there is room, without a gap in log or
+    queue.
+    """
 
     def frames(first: int, count: int) -> list[bytes]:
         if is_batch:

@@ -145,7 +145,9 @@ def test_messages_that_were_never_archived_and_are_gone_are_told(
 def test_store_files_and_brokers_take_turns(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Each run adds what is new, be it from a store's copy, the store itself beside its broker, or the broker."""
+    """Each run adds what is new, be it from a store's copy, the store itself beside its broker, or
+    the broker.
+    """
     store, copied, folder = store_of(cluster), tmp_path / "copied", tmp_path / "archive"
     live = job(cluster, folder)
     send(cluster.name_server, "orders", range(100))

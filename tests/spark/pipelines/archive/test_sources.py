@@ -1,4 +1,6 @@
-"""What an archive takes from brokers, by whom there is to ask: only a master says where a queue ends."""
+"""What an archive takes from brokers, by whom there is to ask: only a master says where a queue
+ends.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def alone(couple: Couple) -> Iterator[StandIn]:
 def test_an_archive_is_not_taken_back_to_where_a_slave_is(
     couple: Couple, alone: StandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The archive has all 2,000; its progress stays, also when the slave gets more, and it says so once."""
+    """The archive has all 2,000; its progress stays, also when the slave gets more, and it says so
+    once.
+    """
     topics = couple.topics(alone, failOnDataLoss="false")
     for end in (1000, 1100, 1900):
         alone.do(lambda end=end: couple.slave.queues.update(held(0, end)))  # type: ignore[misc]

@@ -1,4 +1,6 @@
-"""An archive that is kept up batch by batch, and what is left of it when its driver is killed again and again."""
+"""An archive that is kept up batch by batch, and what is left of it when its driver is killed again
+and again.
+"""
 
 from __future__ import annotations
 

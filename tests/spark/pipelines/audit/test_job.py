@@ -1,4 +1,6 @@
-"""Two copies compared: what is wrong with the one is told by queue, and what is not wrong is not."""
+"""Two copies compared: what is wrong with the one is told by queue, and what is not wrong is
+not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Messages sent again: from archives and from dead letters, as they were, chosen, and not too fast."""
+"""Messages sent again: from archives and from dead letters, as they were, chosen, and not too
+fast.
+"""
 
 from __future__ import annotations
 

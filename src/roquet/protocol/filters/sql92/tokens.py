@@ -29,7 +29,11 @@ _BLANKS_OF_LAST_LINE: Final = re.compile(r"(?:[ \t\f]+|/\*.*?\*/)*", re.DOTALL)
 """Blanks of the last line: there two dashes are minus signs, since a comment needs a line end."""
 _TOKEN: Final = re.compile(
     r"""
-    (?P<FLOAT> [0-9]+ \. [0-9]* (?:[eE][+-]?[0-9]+)? | \. [0-9]+ (?:[eE][+-]?[0-9]+)? | [0-9]+ [eE][+-]?[0-9]+ )
+    (?P<FLOAT>
+        [0-9]+ \. [0-9]* (?:[eE][+-]?[0-9]+)?
+        | \. [0-9]+ (?:[eE][+-]?[0-9]+)?
+        | [0-9]+ [eE][+-]?[0-9]+
+    )
     | (?P<INTEGER> 0 | [1-9][0-9]*[lL]? )
     | (?P<TEXT> '(?:''|[^'])*' )
     | (?P<NAME> [A-Za-z_$][A-Za-z0-9_$]* )
