@@ -1,5 +1,7 @@
-"""The tables of one broker (topics, groups, offsets, members, ...) and the files of those that
-survive a restart."""
+"""The tables of one broker: topics, groups, offsets, members and others.
+
+Those that survive a restart have a file each.
+"""
 
 from __future__ import annotations
 

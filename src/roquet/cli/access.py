@@ -50,7 +50,7 @@ def access_options(command: F) -> F:
 
 
 def _option(name: str) -> Callable[[F], F]:
-    def keep(context: click.Context, option: click.Parameter, value: object) -> None:
+    def keep(context: click.Context, _: click.Parameter, value: object) -> None:
         if value:
             context.meta.setdefault(_GIVEN, {})[name] = "true" if value is True else str(value)
 

@@ -55,6 +55,6 @@ def duration(context: click.Context, option: click.Parameter, value: str | None)
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def names(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+def names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
     """Parse names that are separated by commas."""
     return tuple(part.strip() for part in value.split(",") if part.strip())

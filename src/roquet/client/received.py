@@ -24,7 +24,9 @@ NEVER_AGAIN: Final = -1
 
 @dataclass(frozen=True)
 class ReceivedMessage:
-    """A message that a consumer received. It is settled in one of three ways:
+    """A message that a consumer received.
+
+    It is settled in one of three ways:
 
     - by asking for the next message: `async for message in consumer` acknowledges the one before;
     - by `async with message:`, which acknowledges it at the end of the block. An exception in the

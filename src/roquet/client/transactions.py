@@ -83,8 +83,9 @@ Check = Callable[[ReceivedMessage], Awaitable[TransactionState]]
 
 
 class TransactionProducer(Producer):
-    """A producer of messages that are delivered only if a local transaction, such as one of a
-    database, commits:
+    """A producer of messages that are delivered only if a local transaction commits.
+
+    The transaction may be one of a database:
 
         async def check(message):
             done = await booked(message.message_id)

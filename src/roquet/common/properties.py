@@ -39,9 +39,9 @@ class Properties:
 
 
 def parse(text: str) -> Properties:
-    """Parse a properties text.
+    r"""Parse a properties text.
 
-    :raises ValueError: `\\u` without four hex digits; the message names the line.
+    :raises ValueError: `\u` without four hex digits; the message names the line.
     """
     found: dict[str, tuple[str, int]] = {}
     warnings: list[str] = []

@@ -206,7 +206,7 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
     """Return the state after `event`, and the actions to take, in order."""
     match event:
         case MasterKnown(address):
-            return _follow(slave, address, now_ms)
+            return _follow(slave, address)
         case Tick():
             return _tick(slave, now_ms)
         case Connected(end, tail) if slave.phase is Phase.CONNECTING:
@@ -238,7 +238,7 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
             return slave, []
 
 
-def _follow(slave: Follower, address: str | None, now_ms: int) -> Step:
+def _follow(slave: Follower, address: str | None) -> Step:
     """Follow another master, or none. The pauses of the former master do not apply to it."""
     if address == slave.master:
         return slave, []

@@ -174,7 +174,7 @@ class BrokerConfig:
         return DelayLevels.parse(self.store.message_delay_level)
 
     def with_ports(self) -> BrokerConfig:
-        """This configuration, with a free port in place of `listenPort=0`."""
+        """The same configuration, with a free port in place of `listenPort=0`."""
         return (
             self
             if self.listen_port

@@ -1,5 +1,7 @@
-"""The reaction of a broker to a failed sync of its store: it accepts no messages, and ends or
-only serves reads."""
+"""The reaction of a broker to a failed sync of its store.
+
+The broker accepts no messages, and ends or only serves reads.
+"""
 
 from __future__ import annotations
 

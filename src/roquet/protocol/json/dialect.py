@@ -59,7 +59,7 @@ else:
 
 
 def dump_ascii(value: object) -> bytes:
-    """Encode as compact standard JSON in ASCII, with `\\uXXXX`, for the strictest parsers."""
+    r"""Encode as compact standard JSON in ASCII, with `\uXXXX`, for the strictest parsers."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 

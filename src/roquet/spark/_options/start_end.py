@@ -58,8 +58,10 @@ def starting(
     wrong: Edge | None,
     strategy: str = "error",
 ) -> Offsets:
-    """Where to start. As in Spark's Kafka source, startingTimestamp overrides
-    startingOffsetsByTimestamp, which overrides startingOffsets.
+    """Where to start.
+
+    As in Spark's Kafka source, startingTimestamp overrides startingOffsetsByTimestamp, which
+    overrides startingOffsets.
 
     :param wrong: the edge at which this kind of read cannot start.
     :param strategy: default of startingOffsetsByTimestampStrategy: "error" or "latest".

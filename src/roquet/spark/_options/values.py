@@ -104,7 +104,7 @@ def _checked(name: str, text: str, check: Callable[[str], None]) -> str:
 
 
 def truth(name: str, text: str) -> bool:
-    """true or false."""
+    """Parse `true` or `false`."""
     return one_of(name, text, ("true", "false")) == "true"
 
 

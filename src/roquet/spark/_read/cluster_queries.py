@@ -127,7 +127,7 @@ class ClusterQueries:
         if selection.pattern is None:
             return selection.topics
 
-        async def names(about: str) -> tuple[str, ...]:
+        async def names(_: str) -> tuple[str, ...]:
             return selection.topics_among(
                 await self._consumer.topics(), await self._consumer.own_topics()
             )

@@ -68,7 +68,7 @@ class Piece:
     outgoing: EncodedMessage
 
     def without(self, rows: Container[int]) -> Piece:
-        """This piece without the given rows."""
+        """A copy without the given rows."""
         kept = np.array([row not in rows for row in self.rows.tolist()])
         if kept.all() or not kept.any():
             return replace(self, rows=self.rows[kept])
