@@ -1,8 +1,6 @@
-"""Spark from and to roquet's broker, Apache RocketMQ's and Apache Kafka's, by each one's connector,
-in turn.
+"""Spark from and to roquet's broker, Apache RocketMQ's and Apache Kafka's, by each one's connector, in turn.
 
-python -m bench.connectors [--folder FOLDER] [--results FILE] [--rows N] [--rounds N] [--sizes
-BYTES,...]
+python -m bench.connectors [--folder FOLDER] [--results FILE] [--rows N] [--rounds N] [--sizes BYTES,...]
     [--readings FILE]
 """
 

@@ -30,9 +30,8 @@ MEMBERS: Final = 2
 class Replay:
     """The producer's side, and what it was told.
 
-    Keeps: a key is in `acknowledged` once a broker has said that it stored the flight; in
-    `replicated` once it has
-           said that a slave has it, too.
+    Invariant: a key is in `acknowledged` once a broker has said that it stored the flight; in
+    `replicated` once it has said that a slave has it, too.
     """
 
     acknowledged: set[str] = field(default_factory=set)

@@ -1,12 +1,9 @@
-"""Apache's name server and broker with a recording proxy on each road between them and to their
-clients.
+"""Apache's name server and broker with a recording proxy on each road between them and to their clients.
 
-    client ──▶ name_server_door ──▶ name server ◀── broker_road ◀── broker ◀── broker_door (and its
-    VIP port) ◀── client
+    client ──▶ name_server_door ──▶ name server ◀── broker_road ◀── broker ◀── broker_door (and its VIP port) ◀── client
 
-The broker registers through `broker_road`, which puts the address of `broker_door` in place of the
-broker's own; so every client that asks for a route walks through `broker_door`, and no recorded
-byte was changed by us.
+The broker registers through `broker_road`, which puts the address of `broker_door` in place of the broker's own; so
+every client that asks for a route walks through `broker_door`, and no recorded byte was changed by us.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""`make mutants`: small faults, one at a time, each in a copy of the project; does a test fail, and
-how fast?
+"""`make mutants`: small faults, one at a time, each in a copy of the project; does a test fail, and how fast?
 
-    python -m tests.mutants                    every mutant; the report goes to
-    tests/mutants/REPORT.md
-    python -m tests.mutants fsync checkpoint   those with one of these words in their names; no
-    report is written
+    python -m tests.mutants                    every mutant; the report goes to tests/mutants/REPORT.md
+    python -m tests.mutants fsync checkpoint   those with one of these words in their names; no report is written
 
 The exit code is 1 when a mutant survives, so that a new gap is seen.
 """

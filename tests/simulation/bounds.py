@@ -34,11 +34,9 @@ def _check_tables(broker: Broker) -> None:
 
 
 def keep_what_peers_hold_within_bounds(cluster: Cluster, strangers: str, answer_max: int) -> None:
-    """From now on, after every event: nobody gets brokers to hold more than they may, for a peer or
-    for all.
+    """From now on, after every event: nobody gets brokers to hold more than they may, for a peer or for all.
 
-    :param strangers: address of a host of which one connection may hold no more than what is
-        allowed to each, a part
+    :param strangers: address of a host of which one connection may hold no more than what is allowed to each, a part
         of as much that is made before that is looked at, and an answer of `answer_max` bytes.
     """
     cluster.sim.check_always(_HeldForPeers(cluster, strangers, answer_max).check)

@@ -1,5 +1,4 @@
-"""A whole cluster in one process on virtual time: real servers and clients, and every way they can
-be hurt.
+"""A whole cluster in one process on virtual time: real servers and clients, and every way they can be hurt.
 
     with Cluster(seed, "sync-master", "slave") as cluster:
         cluster.send(100)
@@ -9,8 +8,7 @@ be hurt.
         cluster.settle()
         cluster.check_everything()
 
-What differs between two seeds beside the world itself (sizes of files and chunks, periods) is drawn
-here.
+What differs between two seeds beside the world itself (sizes of files and chunks, periods) is drawn here.
 """
 
 from __future__ import annotations

@@ -40,14 +40,11 @@ def _numbered(name: str, number: int) -> str:
 
 
 class ClusterHosts:
-    """Masters and their slaves, name servers, a producer and the members of a group, each on a host
-    of its own.
+    """Masters and their slaves, name servers, a producer and the members of a group, each on a host of its own.
 
-    :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of
-        their broker ids.
+    :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of their broker ids.
     :param consumers: how many members the group has: `consumer`, `consumer-2` ...
-    :param sets: how many broker names there are, with a master and slaves each; those of the second
-        one are called
+    :param sets: how many broker names there are, with a master and slaves each; those of the second one are called
         `sync-master-b`, `slave-b` ...
     :param name_servers: how many there are: `name-server`, `name-server-2` ...
     """

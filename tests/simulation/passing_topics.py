@@ -102,11 +102,10 @@ class PassingTopics:
         checked(await channels.call(address, request, CALL_MS), address)
 
     def check(self, *, are_trimmed: bool = True) -> None:
-        """When all is quiet: the master has nothing of what is gone, neither in memory nor on its
-        drive; of what is there the slaves have what it has.
+        """When all is quiet: the master has nothing of what is gone, neither in memory nor on its drive; of what is
+        there the slaves have what it has.
 
-        :param are_trimmed: whether queues begin where the log does; one that could not be read when
-            files of the log
+        :param are_trimmed: whether queues begin where the log does; one that could not be read when files of the log
             went is trimmed at the next pass of retention.
         """
         self._cluster.wait_until_dispatched()

@@ -1,5 +1,4 @@
-"""A world by seed: hosts with drives, the network between them, one virtual clock; real servers run
-in it unchanged.
+"""A world by seed: hosts with drives, the network between them, one virtual clock; real servers run in it unchanged.
 
     with Simulation(seed=7) as sim:
         broker = sim.host("10.0.0.1")
@@ -8,8 +7,8 @@ in it unchanged.
         broker.crash()
         broker.start(lambda: serve(broker.disk, broker.runtime()))
 
-Two runs of a seed are the same to the last byte: `digest()` says so. Whatever leaves `sim` as an
-exception carries the seed, the virtual time and the last facts as notes.
+Two runs of a seed are the same to the last byte: `digest()` says so. Whatever leaves `sim` as an exception carries the
+seed, the virtual time and the last facts as notes.
 """
 
 from __future__ import annotations

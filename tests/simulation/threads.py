@@ -19,14 +19,11 @@ class DeadProcessError(BaseException):
 
 
 class Process:
-    """One life of a host, from its start to its end: everything that a crash takes away at once
-    belongs to it.
+    """One life of a host, from its start to its end: everything that a crash takes away at once belongs to it.
 
     :param address: of the host.
-    :param blocking_delay_s: asked for each call that goes to a thread: how long it waits before it
-        runs.
-    :param step_delay_s: asked before each operation of such a call: how long the others run first;
-        0: those that are
+    :param blocking_delay_s: asked for each call that goes to a thread: how long it waits before it runs.
+    :param step_delay_s: asked before each operation of such a call: how long the others run first; 0: those that are
         ready.
     """
 

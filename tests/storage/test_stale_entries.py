@@ -61,11 +61,10 @@ def messages(store: Store) -> list[str]:
 def left_by_apaches_broker(folder: Path, new: int, reached: int) -> Lives:
     """A store of Apache's broker whose power failed twice.
 
-    After the first time it cut its log, and ended its queues there: it notes where, and leaves the
-    entries behind that in the files. The log then went on where they point to.
+    After the first time it cut its log, and ended its queues there: it notes where, and leaves the entries behind that
+    in the files. The log then went on where they point to.
 
-    :param new: messages that T got at last; of the entries that were written over the old ones for
-        them, so many
+    :param new: messages that T got at last; of the entries that were written over the old ones for them, so many
         `reached` the drive.
     """
     first, lives = Lives(folder / "first"), Lives(folder / "store")

@@ -1,10 +1,8 @@
-"""A program of its own: hostile clients against one server's ports, for so many seconds and with a
-seed.
+"""A program of its own: hostile clients against one server's ports, for so many seconds and with a seed.
 
     python -m tests.fuzz.broker.flood --seed 1 --seconds 10 --port 10911 --ha-port 10912
 
-It prints one line of JSON at its end: how many requests left, answers came, and connections were
-refused or ended.
+It prints one line of JSON at its end: how many requests left, answers came, and connections were refused or ended.
 """
 
 from __future__ import annotations

@@ -2,12 +2,10 @@
 
 Invariants:
 - Every message of the range is returned once and in order, or the read raises an error that names
-the
-  missing offsets. Only with `fail_on_data_loss=False` the read skips missing messages, and logs
-  them.
+  the missing offsets. Only with `fail_on_data_loss=False` the read skips missing messages, and
+  logs them.
 - Messages that only a slave lacks do not count as missing: the read waits for the master, and
-raises
-  `MasterAway` in the end.
+  raises `MasterAway` in the end.
 - The read fails if it receives no message for `no_progress_timeout_ms`.
 """
 
