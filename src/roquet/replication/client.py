@@ -158,7 +158,8 @@ class HaClient:
         if state.reason not in ("", reason_before):
             text = "not following the master: master=%s state=%s reason=%s"
             if state.phase is slave.Phase.STOPPED:
-                text = "replication stopped until an operator acts (docs/guide/replication.md): "
+                text = "replication stopped until an operator acts or the master changes "
+                text += "(docs/guide/replication.md): "
                 text += "master=%s state=%s reason=%s"
             kind = without_numbers(state.reason)
             phase = state.phase.value

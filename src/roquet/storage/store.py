@@ -359,8 +359,8 @@ class Store:
     def save_tail(self, at: PhysicalOffset) -> Path | None:
         """Save the bytes of the log's files from `at` on, before they are truncated.
 
-        If the drive fails for this copy, the store is closed as after any failed sync. A full drive
-        is no such failure.
+        If the drive fails for this copy, that counts as a failed sync: the store accepts no message
+        any more. A full drive is no such failure.
 
         :returns: the folder; None if there are no bytes, or they could not be saved.
         """
@@ -402,7 +402,7 @@ class Store:
     def failure(self) -> OSError | None:
         """The first sync that failed, after which no file is synced any more (decision 0025).
 
-        It is set before `take_failure` closes the store, by the thread whose sync failed.
+        It is set before `take_failure` acts on it, by the thread whose sync failed.
         """
         return self._sync_health.failure
 

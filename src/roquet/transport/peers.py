@@ -152,7 +152,7 @@ class Peers:
         now = asyncio.get_running_loop().time()
         peers = self._of_network[next(iter(self._shares.crowds))]
         ended = max(peers, key=lambda peer: peer.still_s(now)[1])
-        text = "connection closed, another address needs one: peer=%s of_its_address=%d limit=%s"
+        text = "connection closed, another address needs one: peer=%s of_its_network=%d limit=%s"
         self._limited_log.warning("place", now, text, ended.peer_address, len(peers), limit)
         self.ended += 1
         self.closed(ended)
@@ -187,7 +187,7 @@ class Peers:
         """Log a request that found no room on the drive: one line a minute for all peers."""
         now = asyncio.get_running_loop().time()
         text = (
-            "no room on the drive, requests that write are refused, make room there: "
+            "no room on the drive, requests that need more room are refused, make room there: "
             "code=%s file=%s error=%s"
         )
         self._limited_log.tell(

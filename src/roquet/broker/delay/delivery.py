@@ -195,7 +195,7 @@ class DelayedDelivery:
         }
         if used - known:
             log.warning(
-                "delay levels removed from messageDelayLevel still have messages, they are "
+                "delay levels removed from messageDelayLevel have had messages, those left are "
                 "delivered when they were due: configured=%d removed=%s",
                 len(known),
                 sorted(used - known),

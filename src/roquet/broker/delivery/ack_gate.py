@@ -31,7 +31,7 @@ class Replicas(Protocol):
 
     @property
     def why_no_slave(self) -> str:
-        """Why no slave is connected, as a clause for remarks."""
+        """Why no slave counts as a replica, as a clause for remarks."""
         ...
 
 

@@ -268,7 +268,7 @@ class PullHandler:
         if subscription is None:
             remark = (
                 f"group {header.consumer_group} has no subscription to topic {header.topic} on "
-                "this broker: the next heartbeat brings it"
+                "this broker: a heartbeat of a member that subscribes to it brings it"
             )
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
         if not group.consume_broadcast_enable and self._is_broadcast(header.consumer_group):

@@ -134,7 +134,8 @@ class SendHandler:
         if topic is None:
             remark = (
                 f"topic {header.topic} does not exist, and this broker cannot create it from topic "
-                f"{header.default_topic} (autoCreateTopicEnable): create it with an admin tool"
+                f"{header.default_topic} (it must exist and have the permission INHERIT, and "
+                "autoCreateTopicEnable must be true): create it with an admin tool"
             )
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
         if topic.order and not self._send_context.config.is_writable:

@@ -97,7 +97,9 @@ class CheckBack:
         except (Refused, OSError) as error:
             if not self._is_held_up:
                 log.error(
-                    "transaction check stopped, will be retried in the next round: error=%s", error
+                    "not all open transactions were checked, "
+                    "the next round checks the rest: error=%s",
+                    error,
                 )
             self._is_held_up = True
         else:

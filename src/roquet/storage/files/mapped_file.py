@@ -26,7 +26,8 @@ def tell_unreadable(path: Path, why: str) -> None:
     """Log that a file cannot be read."""
     log.error(
         "a file of the store cannot be read: path=%s reason=%s; requests that need it fail, all "
-        "others are served. A consume queue's file is rebuilt from the log; to restore a file of "
+        "others are served. A consume queue's file that was truncated or deleted is rebuilt from "
+        "the log; to restore a file of "
         "the log stop this broker, or let it start over as a slave", path, why,
     )  # fmt: skip
 

@@ -20,8 +20,11 @@ def answer_saved(request: Command, connection: Connection, error: OSError | None
 
 
 def not_saved(error: OSError) -> str:
-    """The remark for a change that could not be saved: it lasts until the broker stops."""
-    return f"the change is made, but could not be saved and ends with this process: {error}"
+    """The remark for a change that could not be saved yet; the broker saves it again and again."""
+    return (
+        "the change is made, but could not be saved yet, will be retried; it is lost if the broker "
+        f"ends before: {error}"
+    )
 
 
 def refuse_on_slave(is_slave: bool) -> None:
