@@ -249,7 +249,7 @@ class HaServer:
         for connection in self._connections:
             known = connection.slave
             log.warning(
-                "slave disconnected: peer=%s acked=%d reason=%s",
+                "connection of a slave will be closed: peer=%s acked=%d reason=%s",
                 connection.address,
                 known.acked,
                 reason,

@@ -56,8 +56,8 @@ def recover(
     dispatched. A full drive does not fail a start: dispatch and index lag then, and are completed
     once there is room.
 
-    :param was_ours: no other broker has used the store since this one erased the bytes after the
-        log's end.
+    :param was_ours: no broker of another kind has used the store since a broker of ours erased the
+        bytes after the log's end.
     :param completes: some queues lack entries that are to be rebuilt from the whole log.
     :param save_tail: called with the log's new end before the log is truncated, to save the bytes
         after it.

@@ -122,7 +122,7 @@ class HalfMessages:
         if left:
             log.error(
                 "half messages cannot be read, their transactions stay open; restore the file and"
-                " restart the broker: count=%d first=%d last=%d",
+                " restart the broker, which then asks their producers: count=%d first=%d last=%d",
                 len(left),
                 left[0],
                 left[-1],

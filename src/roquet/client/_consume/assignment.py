@@ -60,7 +60,7 @@ class Assignment:
         self._locks = locks
         self._is_busy = is_busy
         self.waits_for_locks = False
-        """Whether the lock of an assigned queue could not be got at the last try."""
+        """Whether the lock of a wanted queue could not be got at the last try."""
         self._tasks = Tasks()
         self._running: dict[MessageQueue, Running] = {}
         self._giving_back: set[MessageQueue] = set()

@@ -84,7 +84,8 @@ class DiskFile(Protocol):
     def sync(self, start: int, end: int) -> None:
         """Make the bytes from `start` to `end` durable; may take long.
 
-                Nothing happens once the file is discarded.
+        Nothing happens once the file is discarded.
+
         :raises UnreadableFile: as `require_name`, which is called after the sync.
         """
         ...
@@ -202,7 +203,8 @@ class Disk(Protocol):
     def lock(self, path: Path) -> Lock:
         """Take Apache's lock on a store: a POSIX record lock on byte 0 of `path`.
 
-                See docs/storage/files.md#the-file-lock.
+        See docs/storage/files.md#the-file-lock.
+
         :raises StoreError: another process holds it.
         """
         ...

@@ -18,7 +18,7 @@ else:
 _APACHES: Final = b"lock"
 """Apache's brokers write it to the lock file at each start."""
 _OURS: Final = b"ours"
-"""`sign` writes it: no other broker has used the store since."""
+"""`sign` writes it: no broker of another kind has used the store since."""
 
 
 class FileLock:
@@ -26,7 +26,8 @@ class FileLock:
 
     The file says which kind of broker had it last.
 
-    Invariant: `was_ours` is True only if no other broker has used the store since `sign`.
+    Invariant: `was_ours` is True only if no broker of another kind has used the store since
+    `sign`.
     """
 
     def __init__(self, path: Path) -> None:

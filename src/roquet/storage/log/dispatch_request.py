@@ -44,7 +44,7 @@ class DispatchRequest:
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys by which the index finds the record; none for a rolled back one."""
+        """The keys of the index, UNIQ_KEY and the words of KEYS; none for a rolled back record."""
         if self.sys_flag & m.TRANSACTION_BITS == m.TRANSACTION_ROLLBACK:
             return []
         return keys_of(self.properties)
