@@ -1,7 +1,7 @@
 """The 336,776 flights that left New York in 2013, as messages.
 
-Keeps: a flight's key is its own alone; flights of one aircraft share a sharding key, so they stay
-in order.
+Invariant: a flight's key is its own alone; flights of one aircraft share a sharding key, so they
+stay in order.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ USUAL = PullHeader("group", "T", 0, 0, 32, 3, 0, 15_000, "*", 1, "TAG")
 
 
 class Side:
-    """Keeps: what is further than `ON_DISK` bytes behind the log's end counts as no longer in
+    """Invariant: what is further than `ON_DISK` bytes behind the log's end counts as no longer in
     memory.
     """
 

@@ -34,7 +34,7 @@ class Life:
     """One broker whose topics are filled and deleted, whose old files go, and that ends in every
     way.
 
-    Keeps: `acknowledged` is what must be readable, by topic: body by queue offset. None: nobody
+    Invariant: `acknowledged` is what must be readable, by topic: body by queue offset. None: nobody
     knows, since a deletion was not answered with success.
     """
 

@@ -19,7 +19,7 @@ QUEUES: Final = 2
 
 
 class Served:
-    """Keeps: the broker asks about open transactions each ten seconds, once they are a second
+    """Invariant: the broker asks about open transactions each ten seconds, once they are a second
     old.
     """
 

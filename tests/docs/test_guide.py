@@ -92,7 +92,7 @@ def test_every_python_block_runs(
 class PageRun:
     """The blocks of one page, run one after the other.
 
-    Keeps: all see the same namespace; `files` are those that were written instead.
+    Invariant: all see the same namespace; `files` are those that were written instead.
     """
 
     def __init__(self, name_server: str, folder: Path) -> None:

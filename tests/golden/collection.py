@@ -1,7 +1,7 @@
 """The files of this directory and their manifest: what each file is, who wrote its bytes and the
 command that made it.
 
-Keeps: every file below the collection's root is in the manifest, and the other way round.
+Invariant: every file below the collection's root is in the manifest, and the other way round.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A TCP proxy that remembers: every byte that passed, in the order it passed, per connection.
 
-Keeps: what is recorded is what the sender wrote, even where the proxy forwards something else in
+Invariant: what is recorded is what the sender wrote, even where the proxy forwards something else in
 its place.
 """
 

@@ -76,7 +76,7 @@ def found_by_apache(line: dict[str, Any]) -> Found:
 class Load:
     """Producers that send as fast as they are answered, and what they were told.
 
-    Keeps: each message is sent once, whatever comes of it, so none may be found twice.
+    Invariant: each message is sent once, whatever comes of it, so none may be found twice.
     """
 
     def __init__(self, seed: int) -> None:

@@ -36,7 +36,7 @@ ODD: Final = [
 
 
 class Sends:
-    """Keeps: `acknowledged` are the bodies that were answered with 0."""
+    """Invariant: `acknowledged` are the bodies that were answered with 0."""
 
     def __init__(self) -> None:
         self.acknowledged: list[bytes] = []

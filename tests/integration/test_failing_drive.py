@@ -45,7 +45,7 @@ def drive(tmp_path: Path) -> Iterator[FailingDrive]:
 
 
 class Load:
-    """Keeps: `acknowledged` are the bodies that were answered SEND_OK."""
+    """Invariant: `acknowledged` are the bodies that were answered SEND_OK."""
 
     def __init__(self, name_server: str) -> None:
         self._name_server = name_server

@@ -1,7 +1,7 @@
 """Programs as child processes: each in a directory of its own, with its output in a file and an end
 that is certain.
 
-Keeps: whatever was started here is dead when its `with` block, or this interpreter, ends.
+Invariant: whatever was started here is dead when its `with` block, or this interpreter, ends.
 """
 
 from __future__ import annotations

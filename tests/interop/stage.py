@@ -34,7 +34,7 @@ class JavaError(Exception):
 class Stage(Client):
     """A JVM with clients of one release, each under a name.
 
-    Keeps: commands may be given by several threads at a time; each gets the answer to its own.
+    Invariant: commands may be given by several threads at a time; each gets the answer to its own.
     """
 
     def __init__(self, version: Version) -> None:

@@ -1,7 +1,8 @@
 """Where Apache's programs come from: Java, Maven and Go of this machine, and what they resolved.
 
-Keeps: everything resolved or built lies in `.interop/` of the repository, one directory per state of the sources under
-       `tests/interop/java` and `tests/interop/go`; an unchanged source never runs Maven or Go again.
+Invariant: everything resolved or built lies in `.interop/` of the repository, one directory per
+state of the sources under `tests/interop/java` and `tests/interop/go`; an unchanged source never
+runs Maven or Go again.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ CUT = Quality(loss=1.0)
 class Direction:
     """The packets on their way from one host to another.
 
-    Keeps: they arrive in the order in which they left; of a cut direction nothing arrives, and
+    Invariant: they arrive in the order in which they left; of a cut direction nothing arrives, and
     nothing is on its way.
     """
 

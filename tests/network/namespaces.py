@@ -6,7 +6,7 @@ their links allow: so links are as bad as a test wants them, whatever the kernel
 with. Names carry the process id, and addresses mean something inside the namespaces alone, so that
 two runs do not meet.
 
-Keeps: what was made here is gone when the `with` block ends, also after a failure.
+Invariant: what was made here is gone when the `with` block ends, also after a failure.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ HISTORIES = 30
 class History:
     """What a store was given over several lives of its process, and what it must still have.
 
-    Keeps: `stored` are the records that nobody has proven lost; those before `durable` may not be
+    Invariant: `stored` are the records that nobody has proven lost; those before `durable` may not be
     lost. What an append wrote before the power went may be there or not.
     """
 

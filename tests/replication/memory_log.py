@@ -9,7 +9,7 @@ from roquet.errors import StoreError, UnreadableFile
 
 
 class MemoryLog:
-    """Keeps: `content` are the bytes from `start` to `end`; the real log's rules for `read` and
+    """Invariant: `content` are the bytes from `start` to `end`; the real log's rules for `read` and
     `replicate` hold.
     """
 

@@ -20,7 +20,7 @@ SLAVE_RULES = slave.Rules(overlap_size=12)
 
 
 class Pair:
-    """Keeps: what the master believes acknowledged is in the slave's log, and that log is a part of
+    """Invariant: what the master believes acknowledged is in the slave's log, and that log is a part of
     the master's.
     """
 

@@ -396,7 +396,7 @@ def test_addresses_and_networks(text: str, host: str, is_among: bool) -> None:
 class Fake:
     """Listens as a master does; `say` is what each connection gets.
 
-    Keeps: a connection is among `connections` as soon as it is accepted, so that none outlives the
+    Invariant: a connection is among `connections` as soon as it is accepted, so that none outlives the
     event loop.
     """
 

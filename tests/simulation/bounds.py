@@ -47,7 +47,7 @@ _LOOKS: Final = 16
 
 
 class _HeldForPeers:
-    """Keeps: `_seen` is what each broker was told then of what is held; it is told of whatever
+    """Invariant: `_seen` is what each broker was told then of what is held; it is told of whatever
     makes that more.
     """
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class BrokerSet:
     """A master and its slaves.
 
-    Keeps: `former` are those that were passed over as master and have not rejoined: their logs may
+    Invariant: `former` are those that were passed over as master and have not rejoined: their logs may
     hold what the present master's does not.
 
     :param nodes: the master first.

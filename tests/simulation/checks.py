@@ -79,7 +79,7 @@ def logs_agree_where_they_overlap(brokers: BrokerSet) -> Callable[[], None]:
 class LogPair:
     """A slave's log and its master's.
 
-    Keeps: all that both had before `same_to` was equal in these two lives; `is_ahead`: since they
+    Invariant: all that both had before `same_to` was equal in these two lives; `is_ahead`: since they
     were last known to be equal, the slave had more than its master.
     """
 
@@ -136,7 +136,7 @@ def queues_agree_with_the_log(brokers: BrokerSet) -> Callable[[], None]:
 class QueueFollower:
     """Walks the log of one broker and counts what its queues must hold.
 
-    Keeps: every record before `_position` was found in its queue, which goes on at `_next[topic,
+    Invariant: every record before `_position` was found in its queue, which goes on at `_next[topic,
     queue id]`.
     """
 
@@ -218,7 +218,7 @@ def progress_only_grows(brokers: BrokerSet) -> Callable[[], None]:
 
 
 class ProgressFollower:
-    """Keeps: in this life of the master, `_committed[queue id]` is the most that was committed, and
+    """Invariant: in this life of the master, `_committed[queue id]` is the most that was committed, and
     all before it had been received then; `_at_slaves` is what each slave had last, and in which
     life.
     """
@@ -303,7 +303,7 @@ def acknowledged_is_kept(brokers: BrokerSet) -> Callable[[], None]:
 
 
 class KeptMessages:
-    """Keeps: of the first `_known` acknowledged messages each was found in these lives of the
+    """Invariant: of the first `_known` acknowledged messages each was found in these lives of the
     brokers.
     """
 

@@ -68,7 +68,7 @@ def place_of(result: SendResult) -> int:
 class ProducerNode:
     """A producer in one process.
 
-    Keeps: each key was sent once; when all is quiet it is in exactly one of `acknowledged`
+    Invariant: each key was sent once; when all is quiet it is in exactly one of `acknowledged`
     (SEND_OK) and `unsure` (every other answer, or none: stored or not). `acknowledged_s` says when,
     `acknowledged_by` by which broker name.
     """
@@ -142,7 +142,7 @@ class ProducerNode:
 class ConsumerNode:
     """One member of the group, one process after the other.
 
-    Keeps: `received` counts how often each key was handed to the application, in all lives,
+    Invariant: `received` counts how often each key was handed to the application, in all lives,
     `received_s` says when first; `went_to[broker name, queue id]` is the furthest it came.
     """
 

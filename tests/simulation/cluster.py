@@ -55,7 +55,7 @@ ALWAYS: Final[tuple[checks.Check, ...]] = (
 class Cluster(ChangingRoles):
     """Servers and clients that run, in the hands of a test.
 
-    Keeps: every check holds after every event, and no exception was swallowed by a log.
+    Invariant: every check holds after every event, and no exception was swallowed by a log.
 
     :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of
         their broker ids.

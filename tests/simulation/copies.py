@@ -28,7 +28,7 @@ def acknowledged_is_there_twice(brokers: BrokerSet) -> Callable[[], None]:
 
 
 class Copies:
-    """Keeps: `_reached[name]` is how far a broker's log reached in its present and its last life,
+    """Invariant: `_reached[name]` is how far a broker's log reached in its present and its last life,
     and when it was seen so; of the first `_known` acknowledged messages each was found twice.
     """
 

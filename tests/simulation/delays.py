@@ -56,7 +56,7 @@ class Sent:
 
 
 class SenderNode:
-    """Keeps: `sent` are all messages, `acknowledged` those that were answered SEND_OK; each is sent
+    """Invariant: `sent` are all messages, `acknowledged` those that were answered SEND_OK; each is sent
     once. `places` are the physical offsets where these were stored first.
     """
 

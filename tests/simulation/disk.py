@@ -240,7 +240,7 @@ def _raise(fault: SimulationError) -> None:
 
 
 class Drive:
-    """Keeps: `durable_names` and then each of `unsynced_names`, in order, is what the folders said
+    """Invariant: `durable_names` and then each of `unsynced_names`, in order, is what the folders said
     after some change; the last of them all is what they say now.
 
     :param now_ms: the wall clock, for the times of files.
@@ -488,7 +488,7 @@ class Drive:
 class Descriptors:
     """What a process has open.
 
-    Keeps: the next one to be opened gets the lowest number that is free.
+    Invariant: the next one to be opened gets the lowest number that is free.
     """
 
     def __init__(self, drive: Drive) -> None:

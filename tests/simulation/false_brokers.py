@@ -25,7 +25,7 @@ CALL_MS: Final = 3000
 
 
 class FalseBrokers:
-    """Keeps: each registration comes over a connection of its own, which stays for a while; then
+    """Invariant: each registration comes over a connection of its own, which stays for a while; then
     the name server forgets that broker, or is told that it goes.
     """
 

@@ -28,7 +28,7 @@ BURST_BYTES_MAX: Final = 1 << 20
 
 
 class Fuzzers:
-    """Keeps: `sent` counts the frames that left, `answered` the bytes that came back.
+    """Invariant: `sent` counts the frames that left, `answered` the bytes that came back.
 
     :param clients: addresses of ports for clients; :param slaves: of those for slaves.
     """

@@ -30,7 +30,7 @@ CONSUMER: Final = {
 class HeavyRequests:
     """Nothing takes time on a virtual clock: so each of these has to be refused.
 
-    Keeps: `refused` counts them.
+    Invariant: `refused` counts them.
     """
 
     def __init__(self, cluster: Cluster) -> None:

@@ -76,7 +76,7 @@ class VirtualTask(asyncio.Task[Any]):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Keeps: `time()` moves only while nothing is ready, and only to the next timer or to the end
+    """Invariant: `time()` moves only while nothing is ready, and only to the next timer or to the end
     of a `run_for`.
 
     :param seconds_max: virtual time after which the program counts as a runaway.

@@ -71,7 +71,7 @@ WITHIN_A_HOST: Final = LinkQuality(latency_s=(0.00001, 0.0001), spike_chance=0.0
 class VirtualServer(asyncio.AbstractServer):
     """One listening port of one process.
 
-    Keeps: `transports` are the connections it accepted that are not lost; `wait_closed` waits for
+    Invariant: `transports` are the connections it accepted that are not lost; `wait_closed` waits for
     them, too, as asyncio does from Python 3.12 on.
     """
 
@@ -158,7 +158,7 @@ class VirtualServer(asyncio.AbstractServer):
 class Network:
     """Every host's connections, and every fault between them.
 
-    Keeps: a port of a host has at most one server; `processes` holds the running process of each
+    Invariant: a port of a host has at most one server; `processes` holds the running process of each
     host that has power.
 
     :param note: told every fact that must repeat when the same seed runs again.

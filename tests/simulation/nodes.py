@@ -37,7 +37,7 @@ RESTART_S: Final = 5.0
 class BrokerNode:
     """One broker process after the other on one host.
 
-    Keeps: `broker` is the one that serves now, None while none does; `life` counts the starts.
+    Invariant: `broker` is the one that serves now, None while none does; `life` counts the starts.
     """
 
     def __init__(self, name: str, host: Host, config: BrokerConfig) -> None:

@@ -38,7 +38,7 @@ def failures_of(key: str) -> int:
 class Ledger:
     """What all members were handed and what they settled.
 
-    Keeps: `wrong` is empty. That is: no message was handed out while one before it in its queue had
+    Invariant: `wrong` is empty. That is: no message was handed out while one before it in its queue had
     never been settled; no two members had messages of one queue in work, but for the time after a
     broker's start; a message that comes again to who failed it has been counted.
     """

@@ -30,7 +30,7 @@ CALL_MS: Final = 10_000
 
 
 class PassingTopics:
-    """Keeps: `gone` are the topics whose deletion a master has answered with success, and that
+    """Invariant: `gone` are the topics whose deletion a master has answered with success, and that
     nobody has made or filled since.
     """
 

@@ -73,7 +73,7 @@ def files_go_when_they_may(brokers: BrokerSet) -> Callable[[], None]:
 
 
 class LogStart:
-    """Keeps: `_written_s[start]` is when the log was last seen to grow in the file that starts
+    """Invariant: `_written_s[start]` is when the log was last seen to grow in the file that starts
     there.
     """
 

@@ -30,7 +30,7 @@ LOOK_AGAIN_S: Final = 40.0
 
 
 class ChangingRoles(ClusterHosts):
-    """Keeps: `forced` counts the promotions that took no account of what would be lost by them."""
+    """Invariant: `forced` counts the promotions that took no account of what would be lost by them."""
 
     def __init__(
         self,

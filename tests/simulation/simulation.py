@@ -45,7 +45,7 @@ CLEANING_UP_S_MAX: Final = 3_600.0
 class Host:
     """A machine: its drive outlives its processes.
 
-    Keeps: at most one process at a time; `disk` and `random` belong to it and are new with each
+    Invariant: at most one process at a time; `disk` and `random` belong to it and are new with each
     one.
     """
 
@@ -169,7 +169,7 @@ def _set_time_zone(name: str | None) -> None:
 
 
 class Simulation:
-    """Keeps: everything random comes from `seed`, every fact goes into `digest`.
+    """Invariant: everything random comes from `seed`, every fact goes into `digest`.
 
     :param seconds_max: virtual time, and `events_max` callbacks, after which the program counts as
         a runaway.

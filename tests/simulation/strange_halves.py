@@ -40,7 +40,7 @@ NO_NUMBERS: Final = (
 
 
 class StrangeHalves:
-    """Keeps: `committed` are the bodies of those whose commit was answered with success, `unsure`
+    """Invariant: `committed` are the bodies of those whose commit was answered with success, `unsure`
     of those that may have ended by a commit that was not answered; `pending` is how many are under
     way.
     """

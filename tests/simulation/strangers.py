@@ -42,7 +42,7 @@ NO_OFFSET: Final = 1 << 50
 
 
 class Strangers:
-    """Keeps: none of them claims to have a message; a master would believe it, since slaves prove
+    """Invariant: none of them claims to have a message; a master would believe it, since slaves prove
     nothing.
 
     :param clients: addresses of ports for clients; :param slaves: of those for slaves.

@@ -60,7 +60,7 @@ class SocketStub:
 class Stream:
     """One direction.
 
-    Keeps: packets arrive in the order they were sent; `unread` counts the bytes sent and not yet
+    Invariant: packets arrive in the order they were sent; `unread` counts the bytes sent and not yet
     handed to the receiver and never passes the window. A packet without bytes is the end of the
     stream.
     """
@@ -258,7 +258,7 @@ class Connection:
 class VirtualTransport(asyncio.Transport):
     """One end, as the protocol on it sees it.
 
-    Keeps: between `open` and the one `connection_lost` the protocol gets bytes in order, and none
+    Invariant: between `open` and the one `connection_lost` the protocol gets bytes in order, and none
     while it pauses; `is_gone` is the moment the kernel forgets the connection, after that nothing
     is sent but resets.
     """

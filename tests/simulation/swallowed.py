@@ -13,7 +13,7 @@ from tests.simulation.threads import current_process
 class SwallowedErrors(logging.Handler):
     """Exceptions that running programs only logged: they are failures all the same.
 
-    Keeps: `errors` are those of processes that lived then.
+    Invariant: `errors` are those of processes that lived then.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ RETRIES_S: Final = 60.0
 
 
 class Reader:
-    """Keeps: `received` are the bodies that the application got."""
+    """Invariant: `received` are the bodies that the application got."""
 
     def __init__(self, host: Host, server: str) -> None:
         self.received: list[bytes] = []

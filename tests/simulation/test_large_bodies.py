@@ -27,7 +27,7 @@ WITHIN_S: Final = 120.0
 
 
 class Reader:
-    """Keeps: `received` are the sizes of the bodies that the application got."""
+    """Invariant: `received` are the sizes of the bodies that the application got."""
 
     def __init__(self, host: Host, server: str) -> None:
         self.received: list[int] = []

@@ -155,7 +155,7 @@ def test_delayed_messages_that_are_kept_come_though_others_are_gone(seed: int) -
 
 
 class LogStarts:
-    """Keeps: `seen` are the times, in ms, and where the log of a broker began then; both ascend."""
+    """Invariant: `seen` are the times, in ms, and where the log of a broker began then; both ascend."""
 
     def __init__(self, world: DelayWorld, node: BrokerNode) -> None:
         self._world = world
@@ -229,7 +229,7 @@ def test_transactions_end_though_their_half_messages_are_gone(seed: int) -> None
 
 
 class Teller:
-    """Keeps: `received` are the keys of all messages that came."""
+    """Invariant: `received` are the keys of all messages that came."""
 
     def __init__(self, world: TransactionWorld) -> None:
         self.received: set[str] = set()
@@ -247,7 +247,7 @@ class Teller:
 
 
 class HalfMessages:
-    """Keeps: `gone` are the keys whose transactions were open when their newest half message
+    """Invariant: `gone` are the keys whose transactions were open when their newest half message
     went.
     """
 

@@ -48,7 +48,7 @@ current_process: ContextVar[Process | None] = ContextVar("current_process", defa
 class _Thread:
     """A thread for one piece of work after the other.
 
-    Keeps: either it runs or whoever called `go_on`, never both.
+    Invariant: either it runs or whoever called `go_on`, never both.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _Thread:
 class Work:
     """One call in a thread.
 
-    Keeps: once its process is dead it gets no further than the operation that it waits for.
+    Invariant: once its process is dead it gets no further than the operation that it waits for.
 
     :param others_are_ready: whether the loop would do anything if it ran now.
     """

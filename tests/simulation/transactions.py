@@ -69,7 +69,7 @@ class Plan:
 
 @dataclass
 class Database:
-    """Keeps: what was decided once stays so.
+    """Invariant: what was decided once stays so.
 
     `asked[key]` are the times at which a broker asked for it.
     """

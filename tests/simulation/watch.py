@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Keeps: the checks have seen the cluster as it is, but for what is not in a broker's log,
+    """Invariant: the checks have seen the cluster as it is, but for what is not in a broker's log,
     queues or progress, nor known to the producer. (Most events change nothing of that, so this look
     is nearly all that checks cost.)
     """

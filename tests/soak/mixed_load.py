@@ -36,7 +36,7 @@ def now_ms() -> int:
 
 
 class MixedLoad:
-    """Keeps: what a broker acknowledged stands in the ledger before anything is sent again by the
+    """Invariant: what a broker acknowledged stands in the ledger before anything is sent again by the
     same task.
 
     :param chance: of who leaves when.

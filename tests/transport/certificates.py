@@ -27,7 +27,7 @@ class Files:
 
 
 class Authority:
-    """Keeps: everything that it writes lies in `folder`; keys are PKCS#8, which Java takes."""
+    """Invariant: everything that it writes lies in `folder`; keys are PKCS#8, which Java takes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -27,7 +27,7 @@ class Witness:
     """Sends to its own topic, and asks a question that touches no drive, until its `with` block
     ends.
 
-    Keeps: `acknowledged` are the bodies of messages answered with SEND_OK, by queue id and queue
+    Invariant: `acknowledged` are the bodies of messages answered with SEND_OK, by queue id and queue
     offset.
     """
 
