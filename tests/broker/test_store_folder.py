@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roquet.broker.server import Broker
-from roquet.broker.store_folder import told_of_folder
+from roquet.broker.store_folder import explaining_folder_errors
 from roquet.errors import StoreError
 from tests.broker.served import config
 
@@ -48,13 +48,13 @@ from tests.broker.served import config
 def test_a_folder_that_cannot_be_used_is_named_with_what_to_do(
     number: int, path: str, told: str
 ) -> None:
-    with pytest.raises(StoreError, match=f"^{told}"), told_of_folder(Path("/x/s")):
+    with pytest.raises(StoreError, match=f"^{told}"), explaining_folder_errors(Path("/x/s")):
         raise OSError(number, os.strerror(number), path)
 
 
 @pytest.mark.parametrize(("number", "path"), [(errno.EIO, "/x/s/lock"), (errno.EROFS, None)])
 def test_what_else_a_drive_says_stays_as_it_is(number: int, path: str | None) -> None:
-    with pytest.raises(OSError, match=os.strerror(number)), told_of_folder(Path("/x/s")):
+    with pytest.raises(OSError, match=os.strerror(number)), explaining_folder_errors(Path("/x/s")):
         raise OSError(number, os.strerror(number), path)
 
 

@@ -211,7 +211,7 @@ def test_a_queue_whose_file_was_cut_is_made_anew_while_others_go_on(
     assert code == (ResponseCode.SUCCESS if is_slave else ResponseCode.SYSTEM_ERROR)
     assert send(client, b"more", "Other").code == ResponseCode.SUCCESS
     sim.run_for(0.1)
-    assert (store.dispatch.why_behind, bodies_in(store, "Other")) == ("", [b"other", b"more"])
+    assert (store.dispatch.lag_reason, bodies_in(store, "Other")) == ("", [b"other", b"more"])
     sim.run_for(5)
     assert send(client, b"last").code == ResponseCode.SUCCESS
     sim.run_for(5)

@@ -177,6 +177,6 @@ async def ask(address: str, request: Command) -> None:
 
 async def _cut(config: BrokerConfig, host: Host, master: str) -> None:
     store = RejoinStore(config, host.runtime(), host.disk)
-    parting = await store.parting(master)
-    store.cut(parting)
+    divergence = await store.find_divergence(master)
+    store.truncate(divergence)
     store.close()

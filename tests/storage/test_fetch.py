@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.metadata.filter_data import SqlSubscription, compiled
+from roquet.broker.metadata.filter_data import SqlFilter, compiled
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.message import tag_code
 from roquet.storage.fetch import FetchLimits, FetchStatus
@@ -109,7 +109,7 @@ def test_a_fetch_that_reads_much_in_vain_lets_others_have_their_turn(
         pairs = b"a\x01%d\x02" % number
         store.append(store.queue("T", 0), bytes(1000), pairs, (), 0, 0, 0, 1, bytes(8))
     monkeypatch.setattr("roquet.storage.fetch._READ_IN_VAIN_MAX", 10_000)
-    wanted, offset, looks, found = SqlSubscription(compiled("SQL92", "a = '55'")), 0, 0, []
+    wanted, offset, looks, found = SqlFilter(compiled("SQL92", "a = '55'")), 0, 0, []
     while offset < 60:
         fetched = store.fetch("T", 0, offset, 32, wanted)
         assert 0 < fetched.next_offset - offset <= 10

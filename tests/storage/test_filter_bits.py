@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry, SqlSubscription
+from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry, SqlFilter
 from roquet.protocol.bodies.filter_table import FilterTable
 from roquet.protocol.bodies.tables import Subscription, parse
 from roquet.protocol.filters.bloom import BloomShape
@@ -87,7 +87,7 @@ def test_notes_are_apaches_to_the_last_bit(golden: Path) -> None:
     assert len({other.bits for _, other in with_bits}) > 3
 
 
-def fetched(store: Store, queue_id: int, wanted: SqlSubscription) -> list[bytes]:
+def fetched(store: Store, queue_id: int, wanted: SqlFilter) -> list[bytes]:
     found: list[bytes] = []
     offset = 0
     while offset < store.max_offset(TOPIC, queue_id):
@@ -103,7 +103,7 @@ def test_apaches_notes_lead_to_the_messages_that_are_wanted(golden: Path, group:
     store = opened(golden, filters)
     wanted = filters.wanted(TOPIC, group)
     assert wanted is not None
-    by_record = SqlSubscription(wanted.sql)
+    by_record = SqlFilter(wanted.sql)
     with_notes = [fetched(store, queue_id, wanted) for queue_id in range(4)]
     assert with_notes == [fetched(store, queue_id, by_record) for queue_id in range(4)]
     assert 6 <= sum(map(len, with_notes)) <= 18

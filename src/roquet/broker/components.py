@@ -15,7 +15,7 @@ from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.delivery.append_notifier import AppendNotifier
 from roquet.broker.delivery.end_of_turn import EndOfTurn, ThrottledWork
 from roquet.broker.delivery.long_polls import LongPolls
-from roquet.broker.ha.promotion import Become
+from roquet.broker.ha.promotion import RestartAs
 from roquet.broker.ha.slave_sync import SlaveSync
 from roquet.broker.handlers.admin.jobs import Jobs
 from roquet.broker.handlers.members import MemberHandler
@@ -51,8 +51,8 @@ class Components:
 
     Invariant: a master has an `ha_server`, a slave has an `ha_client`, no broker has both.
 
-    :param become: stops this broker and starts one with another configuration. A slave without it
-        cannot be promoted.
+    :param restart_as: stops this broker and starts one with another configuration. A slave without
+        it cannot be promoted.
     :param end: asks the process to end soon. Called when a sync of the store has failed.
     """
 
@@ -61,7 +61,7 @@ class Components:
         config: BrokerConfig,
         runtime: Runtime,
         disk: Disk | None,
-        become: Become | None,
+        restart_as: RestartAs | None,
         end: Callable[[], None] = lambda: None,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class Components:
 
         self.config = config
         self.runtime = runtime
-        self.become = become
+        self.restart_as = restart_as
         self.channels = Channels()
         self.peers = Peers(config.peers, connections_allowed(config.peers))
         self.slices = Slices()

@@ -7,11 +7,11 @@ from roquet.broker.components import Components
 from roquet.broker.delivery.read_balance import ReadBalance
 from roquet.broker.ha.promotion import Promotion
 from roquet.broker.handlers.admin.broker import BrokerAdmin
+from roquet.broker.handlers.admin.cleanup import CleanupAdmin
 from roquet.broker.handlers.admin.groups import GroupAdmin
 from roquet.broker.handlers.admin.ha import HaAdmin
 from roquet.broker.handlers.admin.offsets import OffsetAdmin
 from roquet.broker.handlers.admin.stats import StatsAdmin
-from roquet.broker.handlers.admin.store import StoreAdmin
 from roquet.broker.handlers.admin.topics import TopicAdmin
 from roquet.broker.handlers.client_proxy import ClientProxy
 from roquet.broker.handlers.locks import LockHandler
@@ -121,7 +121,7 @@ def _of_admins(parts: Components) -> dict[int, Handler]:
     )
     deletion = QueueDeletion(store, parts.runtime, parts.checkpointing, slices)
     promotion = Promotion(
-        config, store, metadata, parts.channels, parts.ha_client, parts.slave_sync, parts.become
+        config, store, metadata, parts.channels, parts.ha_client, parts.slave_sync, parts.restart_as
     )
     return {
         **TopicAdmin(
@@ -132,7 +132,7 @@ def _of_admins(parts: Components) -> dict[int, Handler]:
         **OffsetAdmin(metadata, tables.consumers, tables.progress, store, name, slices).routes(),
         **MemberStatus(tables.consumers, slices, config.limits).routes(),
         **ClientProxy(tables.consumers, store, name).routes(),
-        **StoreAdmin(store, metadata, parts.cleaning, deletion, parts.jobs).routes(),
+        **CleanupAdmin(store, metadata, parts.cleaning, deletion, parts.jobs).routes(),
         **promotion.routes(),
         **HaAdmin(config, store, parts.ha_server, parts.ha_client, now_ms).routes(),
         **BrokerAdmin(

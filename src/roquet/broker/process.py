@@ -47,7 +47,7 @@ class BrokerProcess:
 
     async def start(self) -> int:
         """Start a broker; see `Broker.start`."""
-        broker = Broker(self.config, self._runtime, self._disk, self._become, self._failed)
+        broker = Broker(self.config, self._runtime, self._disk, self._restart_as, self._failed)
         self.port = await broker.start()
         self.config, self.broker = broker.config, broker
         return self.port
@@ -74,7 +74,7 @@ class BrokerProcess:
         if self.broker is not None:
             await self.broker.stop()
 
-    def _become(self, config: BrokerConfig) -> None:
+    def _restart_as(self, config: BrokerConfig) -> None:
         """Replace the broker by one with this configuration, unless the process is stopping.
 
         The configuration was saved to the broker's file, if it has one, so that it applies at the

@@ -13,10 +13,10 @@ from roquet.broker.background import Loop, loops
 from roquet.broker.components import Components
 from roquet.broker.config.broker import MASTER_ID, BrokerConfig
 from roquet.broker.ha.peers import BrokerLiveness, addresses_of, life_of
-from roquet.broker.ha.promotion import Become
+from roquet.broker.ha.promotion import RestartAs
 from roquet.broker.handler_table import handlers
 from roquet.broker.maintenance.drive_failure import drive_failed
-from roquet.broker.store_folder import told_of_folder
+from roquet.broker.store_folder import explaining_folder_errors
 from roquet.common.limited_log import LimitedLog
 from roquet.common.runtime import Runtime
 from roquet.errors import CannotListen, ConfigError, NotWritten, RoquetError
@@ -39,8 +39,8 @@ class Broker:
     for slaves, too) and owns its store directory.
 
     :param disk: the file system; None for the machine's own, a simulation passes another.
-    :param become: stops this broker and starts one with another configuration. A slave without it
-        cannot be promoted.
+    :param restart_as: stops this broker and starts one with another configuration. A slave without
+        it cannot be promoted.
     :param end: called when a sync of the store has failed: asks the process to end, by `stop`.
     """
 
@@ -49,13 +49,13 @@ class Broker:
         config: BrokerConfig,
         runtime: Runtime | None = None,
         disk: Disk | None = None,
-        become: Become | None = None,
+        restart_as: RestartAs | None = None,
         end: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config.with_ports()
         self.runtime = runtime if runtime is not None else Runtime()
         self._disk = disk
-        self._become = become
+        self._restart_as = restart_as
         self._end = end
         self._tasks: list[asyncio.Task[None]] = []
         self.port = self.config.listen_port
@@ -73,7 +73,7 @@ class Broker:
         self._build()
         try:
             await self._refuse_a_second_master()
-            with told_of_folder(self.config.store_folder):
+            with explaining_folder_errors(self.config.store_folder):
                 self._open_store()
                 self._load_tables()
             await self._listen()
@@ -153,7 +153,7 @@ class Broker:
             self.store.abandon()
 
     def _build(self) -> None:
-        self.parts = Components(self.config, self.runtime, self._disk, self._become, self._end)
+        self.parts = Components(self.config, self.runtime, self._disk, self._restart_as, self._end)
         self.store = self.parts.store
         answered = handlers(self.parts)
         connection_closed = self.parts.connection_closed

@@ -24,7 +24,7 @@ _ADVICE: Final = {
 
 
 @contextmanager
-def told_of_folder(folder: Path) -> Iterator[None]:
+def explaining_folder_errors(folder: Path) -> Iterator[None]:
     """Turn an `OSError` about the store's folder into an error that names the setting and a remedy.
 
     :param folder: the store's folder (`storePathRootDir`).

@@ -396,7 +396,7 @@ class Store:
             if dispatch.holes
             else ""
         )
-        return "; ".join(filter(None, (dispatch.why_behind, holes, self.mending.trouble)))
+        return "; ".join(filter(None, (dispatch.lag_reason, holes, self.mending.trouble)))
 
     @property
     def failure(self) -> OSError | None:

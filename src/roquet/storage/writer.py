@@ -409,7 +409,7 @@ class Writer:
         if self._dispatch.is_held_up:
             remark = (
                 "no message is accepted until the queue entries of earlier ones are written: "
-                f"{self._dispatch.why_behind}"
+                f"{self._dispatch.lag_reason}"
             )
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         now_ms = self._began_ms = self._now_ms()

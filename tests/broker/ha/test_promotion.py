@@ -323,14 +323,14 @@ def test_a_broker_that_is_stopping_is_not_promoted_any_more(
     sim.run_for(1)
     process = couple.slave._process
     assert process is not None
-    become = serving(couple.slave).parts.become
-    assert become is not None
+    restart_as = serving(couple.slave).parts.restart_as
+    assert restart_as is not None
     slave = serving(couple.slave)
 
     async def stop_and_become() -> None:
         stopping = asyncio.create_task(process.stop())
         await asyncio.sleep(0)
-        become(replace(slave.config, broker_id=0))
+        restart_as(replace(slave.config, broker_id=0))
         await stopping
 
     couple.slave.host.call(stop_and_become)
@@ -344,13 +344,13 @@ def test_a_broker_that_is_being_promoted_is_promoted_once(sim: Simulation, coupl
     couple.master.host.kill()
     sim.run_for(1)
     slave = serving(couple.slave)
-    become = slave.parts.become
-    assert become is not None
+    restart_as = slave.parts.restart_as
+    assert restart_as is not None
 
     async def become_twice() -> None:
         for broker_role in (BrokerRole.ASYNC_MASTER, BrokerRole.SYNC_MASTER):
             replication = replace(slave.config.replication, broker_role=broker_role)
-            become(replace(slave.config, broker_id=0, replication=replication))
+            restart_as(replace(slave.config, broker_id=0, replication=replication))
 
     couple.slave.host.call(become_twice)
     couple.run_until_promoted()

@@ -103,7 +103,7 @@ def shared(former: Written, master: Written) -> int:
     return end
 
 
-async def parting(former: Written, master: Written) -> PhysicalOffset:
+async def divergence(former: Written, master: Written) -> PhysicalOffset:
     async def is_same(at: PhysicalOffset) -> bool:
         return master.store.log.record_at(at) == former.store.log.record_at(at)
 
@@ -115,7 +115,7 @@ async def test_the_place_is_where_the_last_record_ends_that_both_have(
     couple: tuple[Written, Written],
 ) -> None:
     former, master = couple
-    assert await parting(former, master) == shared(former, master) > 0
+    assert await divergence(former, master) == shared(former, master) > 0
 
 
 async def test_a_master_that_gave_up_its_first_files_is_compared_from_there(
@@ -130,17 +130,17 @@ async def test_a_master_that_gave_up_its_first_files_is_compared_from_there(
     assert master.store.log.start > 0
     expected = shared(former, master)
     if expected:
-        assert await parting(former, master) == expected
+        assert await divergence(former, master) == expected
     else:
         with pytest.raises(StoreError, match="delete the store, the broker copies it from"):
-            await parting(former, master)
+            await divergence(former, master)
 
 
 async def test_a_cut_store_is_what_it_was_when_both_were_equal(
     couple: tuple[Written, Written],
 ) -> None:
     former, master = couple
-    at = await parting(former, master)
+    at = await divergence(former, master)
     former.store.cut(at)
     kept = [key for key, place in former.keys if place < at]
     assert (former.store.log.end, former.found()) == (at, kept)
@@ -165,6 +165,6 @@ async def test_logs_without_anything_in_common_are_told_apart() -> None:
     former.put(random.Random(1), 5, "former")
     master.put(random.Random(2), 5, "master")
     with pytest.raises(StoreError, match="no record in common"):
-        await parting(former, master)
+        await divergence(former, master)
     former.close()
     master.close()

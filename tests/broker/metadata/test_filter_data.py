@@ -12,8 +12,8 @@ import pytest
 from roquet.broker.metadata.filter_data import (
     FilterBitsOf,
     FilterRegistry,
-    RetrySubscription,
-    SqlSubscription,
+    RetryTopicFilter,
+    SqlFilter,
     compiled,
 )
 from roquet.common.units import PhysicalOffset, QueueOffset
@@ -193,14 +193,14 @@ def test_after_a_crash_notes_of_before_are_not_trusted() -> None:
 
 
 def test_a_message_is_wanted_by_its_properties() -> None:
-    wanted = SqlSubscription(compiled(SQL92, "a > 3 AND TAGS = 'x'"))
+    wanted = SqlFilter(compiled(SQL92, "a > 3 AND TAGS = 'x'"))
     assert wanted.wants_record(record("TAGS\x01x\x02a\x014"))
     assert not wanted.wants_record(record("TAGS\x01x\x02a\x013"))
     assert not wanted.wants_record(record("a\x01abc\x02TAGS\x01x"))
 
 
 def test_a_damaged_message_is_for_the_consumer_to_see() -> None:
-    wanted = SqlSubscription(compiled(SQL92, "a > 3"))
+    wanted = SqlFilter(compiled(SQL92, "a > 3"))
     sound = record("a\x011")
     assert not wanted.wants_record(sound)
     assert wanted.wants_record(sound[:-1])
@@ -238,7 +238,7 @@ def test_a_note_has_the_bits_of_every_filter_that_wants_the_message() -> None:
 
 def test_messages_that_come_again_are_filtered_by_their_own_topic() -> None:
     filters = registry(sql(), sql("FALSE", topic="U"))
-    wanted = RetrySubscription(filters, "g")
+    wanted = RetryTopicFilter(filters, "g")
     by_topic = {
         topic: [
             wanted.wants_record(record(f"{RETRY_TOPIC}\x01{topic}\x02a\x01{a}", "%RETRY%g"))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from roquet.errors import FilterError
-from roquet.protocol.filters.sql92 import SqlFilter, compile_sql
+from roquet.protocol.filters.sql92 import SqlExpression, compile_sql
 from roquet.protocol.filters.sql92.parser import TERMS_MAX
 from roquet.protocol.filters.sql92.terms import NotComparable
 from roquet.protocol.filters.tags import EXPRESSION_SIZE_MAX
@@ -153,7 +153,7 @@ def test_a_message_is_wanted_only_if_that_is_true(expression: str, message: dict
         assert compiled.matches(message) is (answer(expression, [message]) == "t")
 
 
-def compiled_or_none(expression: str) -> SqlFilter | None:
+def compiled_or_none(expression: str) -> SqlExpression | None:
     """None: it is refused, with a position that is in it, or at its end."""
     try:
         return compile_sql(expression)

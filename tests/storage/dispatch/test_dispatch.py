@@ -336,9 +336,9 @@ def test_an_error_that_nobody_foresaw_is_named_while_records_wait_for_their_entr
     with pytest.raises(KeyError):
         again.catch_up()
     assert again.is_held_up
-    assert "KeyError('unforeseen')" in again.why_behind
+    assert "KeyError('unforeseen')" in again.lag_reason
     assert not again.lacks_room
 
     again.catch_up()
-    assert (again.why_behind, again.behind) == ("", 0)
+    assert (again.lag_reason, again.behind) == ("", 0)
     store.abandon()

@@ -26,7 +26,7 @@ from roquet.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
 
-Become = Callable[[BrokerConfig], None]
+RestartAs = Callable[[BrokerConfig], None]
 """Requests that the broker is stopped and started with another configuration."""
 
 
@@ -37,7 +37,7 @@ class Promotion:
     is fenced. Refused without `forced` if the old master or another slave is known to have had
     records that this log lacks.
 
-    :param become: restarts this broker; None if the program that runs it cannot.
+    :param restart_as: restarts this broker; None if the program that runs it cannot.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Promotion:
         channels: Channels,
         client: HaClient | None,
         sync: SlaveSync,
-        become: Become | None,
+        restart_as: RestartAs | None,
     ) -> None:
         self._config = config
         self._store = store
@@ -56,7 +56,7 @@ class Promotion:
         self._channels = channels
         self._client = client
         self._sync = sync
-        self._become = become
+        self._restart_as = restart_as
         self._work: asyncio.Task[None] | None = None
 
     def routes(self) -> dict[int, Handler]:
@@ -76,7 +76,7 @@ class Promotion:
                 ResponseCode.SYSTEM_ERROR,
                 f"this broker is the master of {self._config.broker_name} already",
             )
-        if self._become is None:
+        if self._restart_as is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 "this broker runs inside a program that cannot restart it",
@@ -84,7 +84,7 @@ class Promotion:
         if self._work is not None and not self._work.done():
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is being promoted already")
         self._work = asyncio.get_running_loop().create_task(
-            self._promote(header, role, self._client, self._become, request, connection)
+            self._promote(header, role, self._client, self._restart_as, request, connection)
         )
 
     async def _promote(
@@ -92,7 +92,7 @@ class Promotion:
         header: PromoteHeader,
         role: BrokerRole,
         client: HaClient,
-        become: Become,
+        restart_as: RestartAs,
         request: Command,
         connection: Connection,
     ) -> None:
@@ -117,7 +117,7 @@ class Promotion:
         log.warning("slave promoted: role=%s broker_name=%s", role.name, config.broker_name)
         add_found_topics(self._store, self._metadata, stored_after=self._sync.topics_to)
         connection.send(request.answer(ResponseCode.SUCCESS).encode())
-        become(config)
+        restart_as(config)
 
     async def _against_the_master(self, listed: str | None, *, is_fenced: bool) -> list[str]:
         """The reasons against a promotion that concern the old master.
@@ -160,8 +160,8 @@ class Promotion:
         progress = client.progress()
         had = self._sync.master_log
         self._store.replicated()
-        why_behind = self._store.dispatch.why_behind
-        against = [why_behind] if why_behind else []
+        lag_reason = self._store.dispatch.lag_reason
+        against = [lag_reason] if lag_reason else []
         if progress.phase is Phase.STOPPED:
             against.append(f"this log does not fit the master's: {progress.reason}")
         if had is None:

@@ -60,7 +60,7 @@ class RejoinStore:
         self._store = Store(store_config, runtime.now_ms, disk)
         self._store.open()
 
-    async def parting(self, master: str) -> Divergence:
+    async def find_divergence(self, master: str) -> Divergence:
         """Find where this log and the log of the broker at `master` diverge.
 
         :raises StoreError: the logs have no record in common; the message says what to do.
@@ -79,21 +79,21 @@ class RejoinStore:
         finally:
             await channels.close()
 
-    def records(self, parting: Divergence) -> Iterator[bytes]:
+    def records(self, divergence: Divergence) -> Iterator[bytes]:
         """The records that are going to be truncated."""
-        for _, data in records(self._store.log, parting.at):
+        for _, data in records(self._store.log, divergence.at):
             yield bytes(data)
 
-    def save(self, parting: Divergence) -> Path | None:
+    def save(self, divergence: Divergence) -> Path | None:
         """Save the records that are going to be truncated in `lost/`, as recovery does.
 
         :returns: their folder, None if they could not be saved.
         """
-        return self._store.save_tail(parting.at)
+        return self._store.save_tail(divergence.at)
 
-    def cut(self, parting: Divergence) -> None:
+    def truncate(self, divergence: Divergence) -> None:
         """Truncate the log where it diverges. This cannot be undone."""
-        self._store.cut(parting.at)
+        self._store.cut(divergence.at)
 
     def close(self) -> None:
         self._store.close()

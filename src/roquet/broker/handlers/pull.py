@@ -15,8 +15,8 @@ from roquet.broker.delivery.read_balance import ReadBalance
 from roquet.broker.handlers.fastpath.pull import FastPull, PullTerms
 from roquet.broker.metadata.filter_data import (
     FilterRegistry,
-    RetrySubscription,
-    SqlSubscription,
+    RetryTopicFilter,
+    SqlFilter,
     compiled,
 )
 from roquet.broker.metadata.members import Consumers
@@ -153,7 +153,7 @@ class PullHandler:
             # "Offset moved" would send the consumer back to a queue end that is not the real one.
             remark = (
                 f"the end of queue {header.queue_id} of topic {header.topic} is not known before "
-                f"dispatch goes on: {dispatch.why_behind}"
+                f"dispatch goes on: {dispatch.lag_reason}"
             )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if header.sys_flag & SUSPEND and code == ResponseCode.PULL_NOT_FOUND:
@@ -325,15 +325,15 @@ class PullHandler:
             sql = compiled(kind, header.subscription or "")
         except FilterError as error:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-        return self._filtering(SqlSubscription(sql), header)
+        return self._filtering(SqlFilter(sql), header)
 
     def _check_filters_allowed(self, kind: str) -> None:
         if not self._config.filter_by_properties:
             raise Refused(ResponseCode.SYSTEM_ERROR, not_allowed(kind))
 
-    def _filtering(self, wanted: SqlSubscription, header: PullHeader) -> Filter:
+    def _filtering(self, wanted: SqlFilter, header: PullHeader) -> Filter:
         if self._config.filter_retries and header.topic.startswith(RETRY_PREFIX):
-            return RetrySubscription(self._filters, header.topic.removeprefix(RETRY_PREFIX))
+            return RetryTopicFilter(self._filters, header.topic.removeprefix(RETRY_PREFIX))
         return wanted
 
     def _is_broadcast(self, group: str) -> bool:

@@ -17,7 +17,7 @@ from roquet.errors import FilterError
 from roquet.protocol.bodies.filter_table import BloomData, FilterData, FilterTable
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.filters.bloom import BloomShape, mask_of
-from roquet.protocol.filters.sql92 import SqlFilter, compile_sql
+from roquet.protocol.filters.sql92 import SqlExpression, compile_sql
 from roquet.protocol.filters.sql92.parser import TERMS_MAX
 from roquet.protocol.filters.tags import SQL92, TAG, Stages
 from roquet.protocol.records.message import RETRY_TOPIC
@@ -31,7 +31,7 @@ DEAD_AT_START_MS: Final = 30_000
 """At a start, saved filters count as unused since this time before it, until a heartbeat."""
 
 
-def compiled(expression_type: str, expression: str) -> SqlFilter:
+def compiled(expression_type: str, expression: str) -> SqlExpression:
     """Compile an expression.
 
     :raises FilterError: the expression is not valid, or the type is unknown.
@@ -44,14 +44,14 @@ def compiled(expression_type: str, expression: str) -> SqlFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class SqlSubscription:
-    """A subscription with an SQL92 expression.
+class SqlFilter:
+    """A group's SQL92 filter.
 
     With a `mask`, a message that was stored after `born_ms` and has filter bits can match only if
     its bits include the mask.
     """
 
-    sql: SqlFilter
+    sql: SqlExpression
     mask: bytes = b""
     born_ms: int = 0
 
@@ -84,7 +84,7 @@ class _Registered:
     """A filter and its compiled form; the filter may be dead (its group left)."""
 
     data: FilterData
-    wanted: SqlSubscription
+    wanted: SqlFilter
 
 
 class FilterRegistry:
@@ -181,9 +181,7 @@ class FilterRegistry:
         :raises FilterError: it cannot be compiled.
         """
         mask = mask_of(data.bloom.positions, data.bloom.bits) if data.bloom is not None else b""
-        wanted = SqlSubscription(
-            compiled(data.expression_type, data.expression), mask, data.born_ms
-        )
+        wanted = SqlFilter(compiled(data.expression_type, data.expression), mask, data.born_ms)
         self._topics.setdefault(data.topic, {})[data.group] = _Registered(data, wanted)
         self._of_group.setdefault(data.group, {})[data.topic] = None
         self._is_changed = True
@@ -224,11 +222,11 @@ class FilterRegistry:
         found = self._registered(topic, group)
         return None if found is None else found.data
 
-    def wanted(self, topic: str, group: str) -> SqlSubscription | None:
+    def wanted(self, topic: str, group: str) -> SqlFilter | None:
         found = self._registered(topic, group)
         return None if found is None else found.wanted
 
-    def of_topic(self, topic: str) -> list[SqlSubscription]:
+    def of_topic(self, topic: str) -> list[SqlFilter]:
         """The filters of a topic, with those of groups that left."""
         return [registered.wanted for registered in self._topics.get(topic, {}).values()]
 
@@ -313,8 +311,8 @@ def _differs(data: FilterData, subscription: Subscription) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class RetrySubscription:
-    """An SQL92 subscription to a group's retry topic (`filterSupportRetry`).
+class RetryTopicFilter:
+    """The SQL92 filter of a subscription to a group's retry topic (`filterSupportRetry`).
 
     A message matches if the group's filter for the message's original topic matches, or if the
     group has no filter for that topic.

@@ -110,7 +110,7 @@ class RuntimeInfo:
             "commitLogHoles": str(self._store.dispatch.holes),
             "commitLogHoleBytes": str(self._store.dispatch.hole_bytes),
             "dispatchBehindBytes": str(self._store.dispatch.behind),
-            "dispatchBehindReason": self._store.dispatch.why_behind,
+            "dispatchBehindReason": self._store.dispatch.lag_reason,
             "earliestMessageTimeStamp": str(self._earliest_ms(log.start)),
             "remainHowManyDataToFlush": size_text(log.end - log.flushed_to),
             "remainHowManyDataToCommit": size_text(0),

@@ -371,7 +371,7 @@ class HalfMessages:
         :raises Refused: the drive is too full; or dispatch lags, and half messages without a queue
             entry would seem to have ended.
         """
-        if why := self._store.why_full or self._store.dispatch.why_behind:
+        if why := self._store.why_full or self._store.dispatch.lag_reason:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"messages are refused: {why}")
 
     def roll_back(self, half: HalfRecord) -> None:

@@ -35,7 +35,7 @@ class Rejoin:
         self._broker_id = broker_id
         self._output = output
         self._store: RejoinStore | None = None
-        self._parting: Divergence | None = None
+        self._divergence: Divergence | None = None
 
     def look(self) -> None:
         """Find the new master and the offset at which the two logs diverge, and print both.
@@ -45,7 +45,7 @@ class Rejoin:
         asyncio.run(self._ask_name_servers())
         assert self._master is not None
         self._store = RejoinStore(self._config, Runtime())
-        self._parting = found = asyncio.run(self._store.parting(self._master))
+        self._divergence = found = asyncio.run(self._store.find_divergence(self._master))
         count = sum(1 for _ in self._store.records(found))
         show(f"the log equals that of the master at {self._master} up to offset {found.at}")
         if found.size:
@@ -77,11 +77,11 @@ class Rejoin:
     def do(self) -> None:
         """Save the records that only this log has, cut them off, and change the settings."""
         assert self._store is not None
-        assert self._parting is not None
+        assert self._divergence is not None
         assert self._broker_id is not None
-        if self._parting.size:
-            self._save(self._store, self._parting)
-            self._store.cut(self._parting)
+        if self._divergence.size:
+            self._save(self._store, self._divergence)
+            self._store.truncate(self._divergence)
         self.close()
         role = replace(self._config.replication, broker_role=BrokerRole.SLAVE)
         config = replace(self._config, broker_id=self._broker_id, replication=role)
@@ -89,7 +89,7 @@ class Rejoin:
         path = config.broker_config_path
         show(f"{path} now has brokerRole=SLAVE, brokerId={self._broker_id}: start the broker")
 
-    def _save(self, store: RejoinStore, parting: Divergence) -> None:
+    def _save(self, store: RejoinStore, divergence: Divergence) -> None:
         """Save the records durably, before they are cut off.
 
         :raises OSError: the output file cannot be written, or exists already.
@@ -97,7 +97,7 @@ class Rejoin:
         """
         path = self._output
         if path is None:
-            folder = store.save(parting)
+            folder = store.save(divergence)
             if folder is None:
                 raise StoreError(
                     "the records could not be saved: make room, "
@@ -106,7 +106,7 @@ class Rejoin:
             show(f"the records are saved in {folder}; to read them: roquet store dump {folder}")
             return
         with path.open("x", encoding="utf-8") as file:
-            for data in store.records(parting):
+            for data in store.records(divergence):
                 file.write(json_line(as_json(data)) + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -117,7 +117,7 @@ class Dispatch:
         return max(0, self._log.end - self.position)
 
     @property
-    def why_behind(self) -> str:
+    def lag_reason(self) -> str:
         """Why dispatch lags and what to do; empty if it can reach the log's last whole record."""
         if self.stopped is not None:
             return (

@@ -25,7 +25,7 @@ _KEPT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class SqlFilter:
+class SqlExpression:
     """A compiled expression.
 
     Invariant: it has at most `TERMS_MAX` terms; each is evaluated at most once per message.
@@ -53,7 +53,7 @@ class SqlFilter:
             return False
 
 
-def compile_sql(expression: str) -> SqlFilter:
+def compile_sql(expression: str) -> SqlExpression:
     """Compile an expression.
 
     :raises FilterError: it is invalid or too long; the message says where and what was expected.
@@ -67,7 +67,7 @@ def compile_sql(expression: str) -> SqlFilter:
 
 
 @lru_cache(_KEPT)
-def _compiled(expression: str) -> SqlFilter:
+def _compiled(expression: str) -> SqlExpression:
     parser = Parser(expression)
     evaluate = parser.condition()
-    return SqlFilter(expression, evaluate, parser.terms)
+    return SqlExpression(expression, evaluate, parser.terms)

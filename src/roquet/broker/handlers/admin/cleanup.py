@@ -25,7 +25,7 @@ _NEVER_UNUSED: Final = frozenset({SCHEDULE_TOPIC, HALF_OP_TOPIC})
 """Topics whose queues are not deleted, even if they are not in the topic table."""
 
 
-class StoreAdmin:
+class CleanupAdmin:
     """Deletes expired log files, expired consume queues, and the queues of unused topics."""
 
     def __init__(
