@@ -19,7 +19,7 @@ from bench import machine
 from bench.store_files import fill
 from roquet.spark._arrow.schema import ARROW_SCHEMA
 from roquet.spark._options.store import StoreOptions
-from roquet.spark._storefiles.plan import parts
+from roquet.spark._storefiles.plan import plan_parts
 from roquet.spark._storefiles.read import read
 
 TOPICS: Final = [f"topic-{number:02}" for number in range(20)]
@@ -63,7 +63,9 @@ def measure(folder: Path, *, by_queues: bool, is_cold: bool, expected: int) -> R
     options = StoreOptions.of({"path": str(folder), "subscribe": TOPIC})
     before, begun, cpu = counted(), time.perf_counter(), time.process_time()
     planned = (
-        parts(options) if by_queues else [replace(part, queues=None) for part in parts(options)]
+        plan_parts(options)
+        if by_queues
+        else [replace(part, queues=None) for part in plan_parts(options)]
     )
     assert not by_queues or all(part.queues for part in planned), (
         "the planner does not ask the queues"

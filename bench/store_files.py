@@ -26,7 +26,7 @@ from roquet.protocol.records.message import tag_code
 from roquet.protocol.records.record import host_bytes
 from roquet.spark._arrow.schema import ARROW_SCHEMA
 from roquet.spark._options.store import StoreOptions
-from roquet.spark._storefiles.plan import parts
+from roquet.spark._storefiles.plan import plan_parts
 from roquet.spark._storefiles.read import read
 from roquet.spark.session import session
 from roquet.storage.batch_records import BatchItem, BatchRecords
@@ -95,7 +95,7 @@ def alone(store: Path, size: str) -> Iterator[Row]:
         schema = pa.schema([ARROW_SCHEMA.field(column) for column in columns])
         begun, cpu = time.perf_counter(), time.process_time()
         count = sum(
-            batch.num_rows for part in parts(options) for batch in read(part, options, schema)
+            batch.num_rows for part in plan_parts(options) for batch in read(part, options, schema)
         )
         yield rate(
             count,

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from roquet.common.steps import PART, Steps, finished
 from roquet.nameserver import routes as limited
-from roquet.nameserver.routes import SILENCE_MS_MAX, Broker, Registered, Routes
+from roquet.nameserver.routes import SILENCE_MS_MAX, Registered, RegisteredBroker, Routes
 from roquet.protocol.bodies.tables import (
     BrokerData,
     DataVersion,
@@ -20,9 +20,9 @@ from roquet.protocol.bodies.tables import (
     TopicTable,
 )
 
-MASTER = Broker("c", "a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
-SLAVE = Broker("c", "a", 1, "10.0.0.2:10911", "10.0.0.2:10912")
-OTHER = Broker("c", "b", 0, "10.0.0.3:10911", "10.0.0.3:10912")
+MASTER = RegisteredBroker("c", "a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
+SLAVE = RegisteredBroker("c", "a", 1, "10.0.0.2:10911", "10.0.0.2:10912")
+OTHER = RegisteredBroker("c", "b", 0, "10.0.0.3:10911", "10.0.0.3:10912")
 NOW = 1_700_000_000_000
 
 
@@ -35,7 +35,7 @@ NOTHING = topics()
 
 
 def registered(
-    routes: Routes, broker: Broker, table: TopicTable, connection: object, now_ms: float
+    routes: Routes, broker: RegisteredBroker, table: TopicTable, connection: object, now_ms: float
 ) -> Registered:
     return finished(routes.register(broker, table, connection, now_ms))
 
@@ -143,7 +143,7 @@ def test_a_slave_that_becomes_master_has_one_id_and_brings_its_topics() -> None:
     routes = Routes()
     registered(routes, SLAVE, T, 2, NOW)
 
-    registered(routes, Broker("c", "a", 0, SLAVE.address), T, 2, NOW)
+    registered(routes, RegisteredBroker("c", "a", 0, SLAVE.address), T, 2, NOW)
 
     route = routes.route("T")
     assert route is not None
@@ -152,7 +152,7 @@ def test_a_slave_that_becomes_master_has_one_id_and_brings_its_topics() -> None:
 
 def test_a_live_broker_that_loses_its_id_to_another_address_is_named() -> None:
     routes = Routes()
-    rival = Broker("c", "a", 0, "10.0.0.9:10911")
+    rival = RegisteredBroker("c", "a", 0, "10.0.0.9:10911")
     assert registered(routes, MASTER, T, 1, NOW).replaced is None
     assert registered(routes, MASTER, T, 1, NOW).replaced is None
 
@@ -162,7 +162,7 @@ def test_a_live_broker_that_loses_its_id_to_another_address_is_named() -> None:
 
 def test_the_loser_of_an_id_takes_nothing_along_when_it_goes() -> None:
     routes = Routes()
-    rival = Broker("c", "a", 0, "10.0.0.9:10911")
+    rival = RegisteredBroker("c", "a", 0, "10.0.0.9:10911")
     registered(routes, MASTER, T, 1, NOW)
     registered(routes, rival, T, 9, NOW)
 
@@ -242,7 +242,7 @@ def test_a_broker_that_is_heard_of_does_not_expire() -> None:
 def test_a_process_that_changed_its_name_leaves_nothing_behind_when_it_goes() -> None:
     routes = Routes()
     registered(routes, MASTER, T, 1, NOW)
-    registered(routes, Broker("c", "renamed", 0, MASTER.address), T, 1, NOW)
+    registered(routes, RegisteredBroker("c", "renamed", 0, MASTER.address), T, 1, NOW)
 
     routes.connection_ended(1)
 
@@ -281,7 +281,7 @@ def test_a_deleted_topic_is_gone_everywhere_or_in_one_cluster() -> None:
     registered(routes, MASTER, topics(TopicConfig("T"), TopicConfig("U")), 1, NOW)
     registered(
         routes,
-        Broker("d", "b", 0, OTHER.address),
+        RegisteredBroker("d", "b", 0, OTHER.address),
         topics(TopicConfig("T"), TopicConfig("U")),
         3,
         NOW,
@@ -300,7 +300,11 @@ def test_topics_are_listed_by_cluster_and_by_flag() -> None:
     assert routes.any_address() is None
     registered(routes, MASTER, topics(TopicConfig("T"), TopicConfig("U", sys_flag=1)), 1, NOW)
     registered(
-        routes, Broker("d", "b", 0, OTHER.address), topics(TopicConfig("V", sys_flag=2)), 3, NOW
+        routes,
+        RegisteredBroker("d", "b", 0, OTHER.address),
+        topics(TopicConfig("V", sys_flag=2)),
+        3,
+        NOW,
     )
 
     assert finished(routes.topics_of("c")) == ["T", "U"]
@@ -342,7 +346,9 @@ def test_brokers_and_their_topics_are_bounded_and_known_ones_go_on(
 MANY = topics(*(TopicConfig(f"T{at}", 4, 4) for at in range(10 * PART)))
 
 
-def begun(routes: Routes, broker: Broker = MASTER, table: TopicTable = MANY) -> Steps[Registered]:
+def begun(
+    routes: Routes, broker: RegisteredBroker = MASTER, table: TopicTable = MANY
+) -> Steps[Registered]:
     """A registration of which some topics are taken."""
     work = routes.register(broker, table, "connection", NOW)
     for _ in range(5):
@@ -434,7 +440,7 @@ class AnyLife(RuleBasedStateMachine):
         counter=st.integers(0, 2),
     )
     def register(self, name: str, number: int, address: str, connection: int, counter: int) -> None:
-        broker = Broker("c", name, number, address)
+        broker = RegisteredBroker("c", name, number, address)
         registered(
             self.routes,
             broker,
@@ -446,7 +452,7 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule(name=names, number=numbers, address=addresses)
     def unregister(self, name: str, number: int, address: str) -> None:
-        self.routes.unregister(Broker("c", name, number, address))
+        self.routes.unregister(RegisteredBroker("c", name, number, address))
         assert self.routes.version_of(address) is None
 
     @rule(connection=connections)

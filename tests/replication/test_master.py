@@ -15,10 +15,10 @@ from roquet.replication.frames import BODY_SIZE_MAX
 from roquet.replication.master import (
     BURST_CHUNKS,
     Acked,
-    Broken,
     Closed,
     Drop,
     LogMoved,
+    MustDrop,
     Phase,
     Reported,
     Rules,
@@ -141,7 +141,7 @@ def test_an_acknowledgement_of_what_was_not_sent_is_refused() -> None:
 
 def test_bytes_that_are_no_report_end_the_connection() -> None:
     slave, actions = step(
-        streaming(position=500, log_end=600), Broken("the slave reports offset -1"), 0
+        streaming(position=500, log_end=600), MustDrop("the slave reports offset -1"), 0
     )
     assert (slave.phase, actions) == (Phase.GONE, [Drop("the slave reports offset -1")])
 
@@ -190,7 +190,7 @@ def test_nothing_more_is_done_for_a_slave_that_is_gone() -> None:
         WriteReady(),
         Tick(),
         Closed(),
-        Broken("again"),
+        MustDrop("again"),
     ):
         assert step(gone, event, 60_000) == (gone, [])
 

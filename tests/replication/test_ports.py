@@ -17,7 +17,7 @@ import uvloop
 
 from roquet.common.units import PhysicalOffset
 from roquet.replication import master, slave
-from roquet.replication.admission import Admission, Place, networks
+from roquet.replication.admission import Admission, SlaveConnection, networks
 from roquet.replication.client import HaClient
 from roquet.replication.frames import header, report
 from roquet.replication.server import HaServer
@@ -321,7 +321,7 @@ SAYS, MUTE = True, False
 def test_who_goes_for_a_newcomer(
     places: list[tuple[str, bool, int, int]], newcomer: str, goes: int | None
 ) -> None:
-    assert Admission().who_goes([Place(*each) for each in places], newcomer, 100) == goes
+    assert Admission().who_goes([SlaveConnection(*each) for each in places], newcomer, 100) == goes
 
 
 def test_a_slave_that_cannot_read_its_own_end_says_so_and_follows_once_it_can(

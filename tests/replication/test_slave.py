@@ -13,12 +13,12 @@ from roquet.common.units import PhysicalOffset
 from roquet.replication.frames import Chunk, Heartbeat
 from roquet.replication.slave import (
     Append,
+    CannotFollow,
     Close,
     Connect,
     Connected,
     Disconnected,
     Event,
-    Failed,
     Follower,
     MasterKnown,
     Phase,
@@ -86,7 +86,7 @@ def test_without_a_master_the_connection_is_closed() -> None:
 
 
 def test_a_master_that_goes_while_nothing_is_open_needs_no_closing() -> None:
-    waiting, _ = step(connecting(), Failed("refused"), 0)
+    waiting, _ = step(connecting(), CannotFollow("refused"), 0)
     assert step(waiting, MasterKnown(None), 0)[1] == []
 
 
@@ -95,7 +95,7 @@ def test_a_slave_reports_as_soon_as_it_is_connected() -> None:
 
 
 def test_a_connect_that_fails_is_repeated_after_five_seconds() -> None:
-    slave, actions = step(connecting(), Failed("refused"), 100)
+    slave, actions = step(connecting(), CannotFollow("refused"), 100)
     assert (slave.phase, slave.reason, actions) == (Phase.WAITING, "refused", [Close()])
     assert step(slave, Tick(), 5_099)[1] == []
     assert step(slave, Tick(), 5_100)[1] == [Connect("m:1")]
@@ -115,7 +115,7 @@ def test_a_master_that_says_nothing_but_closes_is_left_alone_for_five_seconds() 
 
 
 def test_the_reason_of_the_last_trouble_goes_once_the_master_speaks() -> None:
-    slave, _ = after(connecting(), Failed("refused"))
+    slave, _ = after(connecting(), CannotFollow("refused"))
     slave, _ = after(slave, Tick(), Connected(at(500), b""), now_ms=5_000)
     assert slave.reason == "refused"
     assert after(slave, Heartbeat(at(500)), ReadEnded())[0].reason == ""
@@ -278,7 +278,7 @@ def test_a_master_silent_for_twenty_seconds_is_left() -> None:
 
 def test_a_log_that_cannot_be_written_ends_the_session_for_five_seconds() -> None:
     slave, actions = after(
-        following(end=500), chunk(500, b"abc"), Failed("cannot write the log: no room")
+        following(end=500), chunk(500, b"abc"), CannotFollow("cannot write the log: no room")
     )
     assert actions[-1] == Close()
     assert (slave.phase, slave.reason) == (Phase.WAITING, "cannot write the log: no room")

@@ -14,7 +14,7 @@ from roquet.spark._arrow.corrupt import CORRUPT, schema_with_damage
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.store import StoreOptions
 from roquet.spark._storefiles.chunks import StorePart
-from roquet.spark._storefiles.plan import parts
+from roquet.spark._storefiles.plan import plan_parts
 from roquet.spark._storefiles.read import read
 
 ALL = schema_with_damage(SPARK_SCHEMA)
@@ -27,13 +27,13 @@ def options(*roots: Path, **given: str) -> StoreOptions:
 
 
 def planned(*roots: Path, **given: str) -> list[StorePart]:
-    return parts(options(*roots, **given))
+    return plan_parts(options(*roots, **given))
 
 
 def batches(*roots: Path, schema: pa.Schema = ALL, **given: str) -> list[pa.RecordBatch]:
     """What all tasks of a read give, one after the other."""
     wanted = options(*roots, **given)
-    return [batch for part in parts(wanted) for batch in read(part, wanted, schema)]
+    return [batch for part in plan_parts(wanted) for batch in read(part, wanted, schema)]
 
 
 def rows(*roots: Path, schema: pa.Schema = ALL, **given: str) -> list[Row]:

@@ -18,7 +18,7 @@ from roquet.common.steps import Steps, in_parts
 from roquet.errors import ConfigError, Refused
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
-from roquet.nameserver.routes import MASTER, Broker, Registered, Routes
+from roquet.nameserver.routes import MASTER, Registered, RegisteredBroker, Routes
 from roquet.protocol.bodies import compressed_registration, sliced_tables
 from roquet.protocol.bodies.tables import (
     DIALECT_VALUES_MAX,
@@ -135,7 +135,7 @@ class NameServerHandlers:
         header = RegisterBrokerHeader.read(request.fields)
         if header.body_crc32 and header.body_crc32 != checksum(request.body):
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        broker = Broker(
+        broker = RegisteredBroker(
             header.cluster_name,
             header.broker_name,
             header.broker_id,
@@ -176,7 +176,7 @@ class NameServerHandlers:
 
     def unregister_broker(self, request: Command, connection: Connection) -> Command:
         header = BrokerHeader.read(request.fields)
-        broker = Broker(
+        broker = RegisteredBroker(
             header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
         )
         self._routes.unregister(broker)
@@ -213,7 +213,11 @@ class NameServerHandlers:
         self._sweeping = None
 
     def _log_registration(
-        self, broker: Broker, table: TopicTable, registered: Registered, connection: Connection
+        self,
+        broker: RegisteredBroker,
+        table: TopicTable,
+        registered: Registered,
+        connection: Connection,
     ) -> None:
         if registered.replaced is not None:
             event = (
@@ -228,7 +232,7 @@ class NameServerHandlers:
             self._log(logging.INFO, connection, broker, text, len(table.topics))
 
     def _log(
-        self, level: int, connection: Connection, broker: Broker, text: str, *more: object
+        self, level: int, connection: Connection, broker: RegisteredBroker, text: str, *more: object
     ) -> None:
         """Log an event of a broker, at most `_LINES_MAX` lines a minute per event and host.
 

@@ -39,7 +39,7 @@ The limit is needed since a registration of only 260 KB can bring 200,000 topics
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class RegisteredBroker:
     """One broker process, as it registers.
 
     A master and its slaves share `cluster` and `name`; the master has id 0.
@@ -61,7 +61,7 @@ class Registered:
     """
 
     is_new: bool
-    master: Broker | None = None
+    master: RegisteredBroker | None = None
     replaced: str | None = None
 
 
@@ -69,7 +69,7 @@ class Registered:
 class _Live:
     """The last registration of a live broker."""
 
-    broker: Broker
+    broker: RegisteredBroker
     version: DataVersion | None
     connection: Hashable
     heard_ms: float
@@ -98,7 +98,7 @@ class Routes:
     # registrations
 
     def register(
-        self, broker: Broker, table: TopicTable, connection: Hashable, now_ms: float
+        self, broker: RegisteredBroker, table: TopicTable, connection: Hashable, now_ms: float
     ) -> Steps[Registered]:
         """Register a broker, and its topics if it is a master.
 
@@ -138,7 +138,7 @@ class Routes:
                 self._coming -= len(table.topics)
         return registered
 
-    def why_full(self, broker: Broker, table: TopicTable) -> Steps[str]:
+    def why_full(self, broker: RegisteredBroker, table: TopicTable) -> Steps[str]:
         """Why a registration exceeds a limit; empty if it does not.
 
         A registration without new brokers or topics never does.
@@ -174,7 +174,7 @@ class Routes:
         if live is not None:
             live.heard_ms = now_ms
 
-    def unregister(self, broker: Broker) -> None:
+    def unregister(self, broker: RegisteredBroker) -> None:
         """Remove a broker. If another address took over its name and id, that one stays.
 
         Call `sweep` afterwards, as after `connection_ended` and `expire`.
@@ -182,11 +182,11 @@ class Routes:
         self._live.pop(broker.address, None)
         self._remove_addresses({broker.address})
 
-    def connection_ended(self, connection: Hashable) -> list[Broker]:
+    def connection_ended(self, connection: Hashable) -> list[RegisteredBroker]:
         """Remove and return the brokers that registered over `connection`."""
         return self._remove(lambda live: live.connection == connection)
 
-    def expire(self, now_ms: float) -> list[tuple[Broker, Hashable]]:
+    def expire(self, now_ms: float) -> list[tuple[RegisteredBroker, Hashable]]:
         """Remove brokers that were silent for too long; return them with their connections."""
         silent = {
             live.broker: live.connection
@@ -268,7 +268,7 @@ class Routes:
             broker.broker_name for broker in self._brokers.values() if broker.cluster == cluster
         }
 
-    def _master_of(self, broker: Broker) -> Broker | None:
+    def _master_of(self, broker: RegisteredBroker) -> RegisteredBroker | None:
         if broker.broker_id == MASTER:
             return None
         live = self._live.get(self._brokers[broker.name].addresses.get(MASTER, ""))
@@ -296,7 +296,7 @@ class Routes:
             yield
         return having
 
-    def _remove(self, gone: Callable[[_Live], bool]) -> list[Broker]:
+    def _remove(self, gone: Callable[[_Live], bool]) -> list[RegisteredBroker]:
         brokers = [live.broker for live in self._live.values() if gone(live)]
         for broker in brokers:
             del self._live[broker.address]

@@ -13,7 +13,7 @@ Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlaveConnection:
     """One accepted connection, as far as the choice between connections needs it.
 
     :param network: the result of `network_of` for the peer's address.
@@ -45,7 +45,9 @@ class Admission:
             return "its address is not one of haAllowedAddresses"
         return ""
 
-    def who_goes(self, places: Sequence[Place], newcomer: str, stalled_ms_max: int) -> int | None:
+    def who_goes(
+        self, connections: Sequence[SlaveConnection], newcomer: str, stalled_ms_max: int
+    ) -> int | None:
         """Return the index of the connection that is closed to make room for a new one.
 
         The networks with most connections lose one. The least useful connection is closed: first
@@ -54,19 +56,23 @@ class Admission:
         connection is closed only if its network has at least two connections more than the
         newcomer's. Otherwise strangers with many addresses could push a slave out.
 
-        :param places: the open connections, oldest first.
+        :param connections: the open connections, oldest first.
         :param newcomer: the network of the new connection.
         :param stalled_ms_max: a connection that acknowledged nothing for longer is not useful.
-        :returns: an index into `places`, or None if the new connection is refused.
+        :returns: an index into `connections`, or None if the new connection is refused.
         """
-        shares = Shares(place.network for place in places)
-        of_them = [index for index, place in enumerate(places) if place.network in shares.crowds]
+        shares = Shares(connection.network for connection in connections)
+        of_them = [
+            index
+            for index, connection in enumerate(connections)
+            if connection.network in shares.crowds
+        ]
         if not of_them:
             return None
 
         def use(index: int) -> tuple[bool, bool, int]:
-            place = places[index]
-            return place.has_spoken, place.stalled_ms <= stalled_ms_max, place.acked
+            connection = connections[index]
+            return connection.has_spoken, connection.stalled_ms <= stalled_ms_max, connection.acked
 
         least = min(of_them, key=use)
         return least if shares.owe(newcomer) or not all(use(least)[:2]) else None

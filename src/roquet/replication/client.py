@@ -121,7 +121,7 @@ class HaClient:
         try:
             tail = bytes_between(self._log, tail_start, end)
         except OSError as error:
-            self.handle(connection, slave.Failed(f"cannot read our log: {error}"))
+            self.handle(connection, slave.CannotFollow(f"cannot read our log: {error}"))
         else:
             self.handle(connection, slave.Connected(end, tail))
 
@@ -134,7 +134,7 @@ class HaClient:
             for event in events:
                 self._feed(event)
         except (OSError, StoreError) as error:
-            self._feed(slave.Failed(f"cannot write the log: {error}"))
+            self._feed(slave.CannotFollow(f"cannot write the log: {error}"))
         if self._log.end != end_before:
             self._on_appended()
 
@@ -193,7 +193,9 @@ class _MasterConnection(asyncio.Protocol):
                 loop = asyncio.get_running_loop()
                 await loop.create_connection(lambda: self, host.strip("[]"), int(port))
         except (OSError, TimeoutError, ValueError) as error:
-            self._client.handle(self, slave.Failed(f"cannot connect: {str(error) or 'no answer'}"))
+            self._client.handle(
+                self, slave.CannotFollow(f"cannot connect: {str(error) or 'no answer'}")
+            )
             return False
         return True
 
@@ -207,7 +209,7 @@ class _MasterConnection(asyncio.Protocol):
         try:
             frames = self._chunks.feed(data)
         except PeerError as error:
-            self._client.handle(self, slave.Broken(f"the master broke the protocol: {error}"))
+            self._client.handle(self, slave.PeerBroken(f"the master broke the protocol: {error}"))
             return
         self._client.handle(self, *frames, slave.ReadEnded())
 
@@ -217,7 +219,7 @@ class _MasterConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         reason = f"the master does not read: {UNREAD_MAX} bytes of reports wait for it"
-        self._client.handle(self, slave.Broken(reason))
+        self._client.handle(self, slave.PeerBroken(reason))
 
     def resume_writing(self) -> None:
         """Do nothing: `pause_writing` has closed the connection."""

@@ -123,13 +123,13 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class MustDrop:
     """The peer broke the protocol, or has to give up its connection, for this reason."""
 
     reason: str
 
 
-Event: TypeAlias = LogMoved | Reported | WriteReady | Tick | Closed | Broken
+Event: TypeAlias = LogMoved | Reported | WriteReady | Tick | Closed | MustDrop
 
 
 # actions
@@ -183,7 +183,7 @@ def step(slave: Slave, event: Event, now_ms: int) -> Step:
             return _tick(slave, now_ms)
         case Closed():
             return replace(slave, phase=Phase.GONE), []
-        case Broken(reason):
+        case MustDrop(reason):
             return _drop(slave, reason)
 
 

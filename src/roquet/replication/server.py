@@ -17,7 +17,7 @@ from roquet.common.shared_places import network_of
 from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError
 from roquet.replication import master
-from roquet.replication.admission import Admission, Place
+from roquet.replication.admission import Admission, SlaveConnection
 from roquet.replication.frames import NOTHING, ReportStream, header
 from roquet.replication.log import ReplicatedLog
 from roquet.replication.log_age import LogAgeSamples
@@ -175,8 +175,10 @@ class HaServer:
         there = [each for each in self._connections if not each.transport.is_closing()]
         if len(there) < self.admission.connections_max:
             return True
-        places = [each.place for each in there]
-        index = self.admission.who_goes(places, newcomer.place.network, self.rules.silence_ms_max)
+        connections = [each.admission_state for each in there]
+        index = self.admission.who_goes(
+            connections, newcomer.admission_state.network, self.rules.silence_ms_max
+        )
         if index is None:
             return False
         there[index].give_way()
@@ -321,7 +323,7 @@ class _SlaveConnection(asyncio.Protocol):
         try:
             offset = self._reports.feed(data)
         except PeerError as error:
-            self.feed(master.Broken(str(error)))
+            self.feed(master.MustDrop(str(error)))
             return
         if offset is not None:
             self.has_reported = True
@@ -402,19 +404,23 @@ class _SlaveConnection(asyncio.Protocol):
         self.transport.abort()
 
     @property
-    def place(self) -> Place:
+    def admission_state(self) -> SlaveConnection:
         """What `Admission.who_goes` compares."""
         known = self.slave
         has_spoken = known.phase is not master.Phase.JOINING
-        return Place(network_of(self.host), has_spoken, known.stalled_ms(_now_ms()), known.acked)
+        return SlaveConnection(
+            network_of(self.host), has_spoken, known.stalled_ms(_now_ms()), known.acked
+        )
 
     def give_way(self) -> None:
         """Close the connection to make room; not logged if the peer has sent no report."""
         if self.slave.phase is master.Phase.JOINING:
             self.transport.abort()
         else:
-            places = self._server.admission.connections_max
-            self.feed(master.Broken(f"closed to make room for another, haConnectionsMax={places}"))
+            connections = self._server.admission.connections_max
+            self.feed(
+                master.MustDrop(f"closed to make room for another, haConnectionsMax={connections}")
+            )
 
     def tick(self) -> None:
         """Check for silence and measure the speed; called every `TICK_S`."""

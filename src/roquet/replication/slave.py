@@ -145,14 +145,14 @@ class Disconnected:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class CannotFollow:
     """The slave cannot connect, or cannot read or write its own log."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class PeerBroken:
     """The peer is no working master: its bytes are no frames, or it reads no reports."""
 
     reason: str
@@ -164,7 +164,15 @@ class Tick:
 
 
 Event: TypeAlias = (
-    MasterKnown | Connected | Heartbeat | Chunk | ReadEnded | Disconnected | Failed | Broken | Tick
+    MasterKnown
+    | Connected
+    | Heartbeat
+    | Chunk
+    | ReadEnded
+    | Disconnected
+    | CannotFollow
+    | PeerBroken
+    | Tick
 )
 
 
@@ -214,11 +222,11 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
             return _report(
                 replace(fresh, heard_ms=now_ms, connected_ms=now_ms, heard_anything=False), now_ms
             )
-        case Failed(reason) if slave.phase in (Phase.CONNECTING, Phase.FOLLOWING):
+        case CannotFollow(reason) if slave.phase in (Phase.CONNECTING, Phase.FOLLOWING):
             return _wait(slave, reason, now_ms + RETRY_MS), [Close()]
         case _ if slave.phase is not Phase.FOLLOWING:
             return slave, []
-        case Broken(reason):
+        case PeerBroken(reason):
             pause_ms = min(RETRY_MS << min(slave.broken, 10), RETRY_LATE_MS)
             return _wait(replace(slave, broken=slave.broken + 1), reason, now_ms + pause_ms), [
                 Close()

@@ -19,7 +19,7 @@ from roquet.storage.log.dispatch_request import keys_of
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.listing import first_readable
-from roquet.storetool.read.columns import Rows
+from roquet.storetool.read.columns import RecordColumns
 from roquet.storetool.read.log_scan import LogScan
 from roquet.storetool.read.queue_entries import entries_of
 
@@ -121,7 +121,7 @@ def _of_log(
                 yield record
 
 
-def _chosen(rows: Rows, wanted: Wanted) -> Ints:
+def _chosen(rows: RecordColumns, wanted: Wanted) -> Ints:
     """Return the row numbers that may pass: a key is only compared by its hash here."""
     fits = (rows.store_ms >= (wanted.since_ms or 0)) & (rows.store_ms < _or_never(wanted.until_ms))
     fits &= (rows.queue_offset >= wanted.first) & (rows.queue_offset < _or_never(wanted.end))

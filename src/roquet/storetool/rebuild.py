@@ -30,7 +30,7 @@ from roquet.storage.log.dispatch_request import DispatchRequest
 from roquet.storage.log.holes import Hole, HoleScanner, pieces
 from roquet.storage.queues.queues import Queues
 from roquet.storetool.files import StoreFiles, series, subfolders
-from roquet.storetool.read.columns import Rows
+from roquet.storetool.read.columns import RecordColumns
 from roquet.storetool.read.index_files import Shape
 from roquet.storetool.read.log_scan import LogScan
 from roquet.storetool.state import kept_topics
@@ -111,7 +111,7 @@ class _Lives:
     starts: dict[tuple[str, int], int]
     ends: dict[tuple[str, int], int]
 
-    def take(self, rows: Rows) -> None:
+    def take(self, rows: RecordColumns) -> None:
         """Find out where queues begin again, by the next records.
 
         :raises StoreError: a queue has a gap, and cannot be rebuilt.

@@ -6,18 +6,18 @@ import pytest
 
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import Bounds, DataLoss
-from roquet.spark._read.backlog import Backlog
+from roquet.spark._read.backlog import StreamBacklog
 from roquet.spark._read.stream_offset import StreamOffset
 
 QUEUE_0, QUEUE_1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 START = StreamOffset({QUEUE_0: 10})
 
 
-def backlog(start: StreamOffset, fail: bool = True, **held: Bounds) -> Backlog:
+def backlog(start: StreamOffset, fail: bool = True, **held: Bounds) -> StreamBacklog:
     bounds = {
         MessageQueue("orders", "broker-a", int(name[1:])): each for name, each in held.items()
     }
-    return Backlog.since(start, bounds, fail_on_data_loss=fail)
+    return StreamBacklog.since(start, bounds, fail_on_data_loss=fail)
 
 
 def test_a_batch_takes_what_it_may_and_the_next_goes_on_there() -> None:

@@ -16,7 +16,7 @@ from roquet.spark._options.store import StoreOptions
 from roquet.spark._storefiles.chunks import QueuePlace, StorePart
 from roquet.spark._storefiles.damage import CorruptStore
 from roquet.spark._storefiles.indexed_ranges import Claims, QueuesDisagree
-from roquet.spark._storefiles.plan import SHARE_MIN, parts
+from roquet.spark._storefiles.plan import SHARE_MIN, plan_parts
 from roquet.spark._storefiles.read import read
 from roquet.storage.queues.consume_queue import ENTRY, ENTRY_SIZE
 from roquet.storetool.files import SegmentFiles, find_queues
@@ -60,7 +60,7 @@ def of_topic(topic: int, count: int = COUNT) -> list[bytes]:
 
 def asking(root: Path, wanted: StoreOptions) -> list[StorePart]:
     """The parts, whose queues are asked whatever the planner makes of it."""
-    return [replace(part, queues=QueuePlace(root, QUEUE_FILE)) for part in parts(wanted)]
+    return [replace(part, queues=QueuePlace(root, QUEUE_FILE)) for part in plan_parts(wanted)]
 
 
 def by_queues(root: Path, **given: str) -> list[Row]:
@@ -284,7 +284,7 @@ def test_damage_of_what_is_not_wanted_is_not_looked_for(store: Path) -> None:
 
 def test_a_file_of_the_log_that_goes_meanwhile_is_told_of(store: Path) -> None:
     wanted = options(store, subscribe="topic-3")
-    (part,) = parts(wanted)
+    (part,) = plan_parts(wanted)
     (store / f"commitlog/{LOG_FILE:020d}").unlink()
 
     with pytest.raises(CorruptStore, match="there is no such file: it was deleted meanwhile"):

@@ -22,7 +22,7 @@ from roquet.spark._arrow.corrupt import CORRUPT, TOLD_MAX
 from roquet.spark._options.pushed_filters import narrowed
 from roquet.spark._options.values import OptionError
 from roquet.spark._storefiles.damage import CorruptStore
-from roquet.spark._storefiles.plan import parts
+from roquet.spark._storefiles.plan import plan_parts
 from roquet.spark._storefiles.read import read
 from roquet.storage.queues.consume_queue import ENTRY_SIZE
 from tests.spark.store_rows import ALL, WITH_CORRUPT, bodies, options, planned, rows
@@ -339,7 +339,7 @@ def test_conditions_leave_out_rows_before_they_are_decoded(
 
     found = [
         row["body"]
-        for part in parts(wanted)
+        for part in plan_parts(wanted)
         for batch in read(part, wanted, ALL)
         for row in batch.to_pylist()
     ]
@@ -366,7 +366,7 @@ def test_conditions_and_options_hold_together(tmp_path: Path, places: list[int])
     )
     assert [
         row["body"]
-        for part in parts(both)
+        for part in plan_parts(both)
         for batch in read(part, both, ALL)
         for row in batch.to_pylist()
     ] == [messages()[number] for number in range(16, 41, 2)]

@@ -13,8 +13,8 @@ from roquet.client._send.queue_choice import queue_of_key
 from roquet.protocol.records.batch import split_batch
 from roquet.protocol.records.message import Message, MessageQueue, split_properties
 from roquet.spark._options.write import WriteOptions
-from roquet.spark._write.encoding import Piece, pieces, row_number
-from roquet.spark._write.rows import ROW_ID, RowError, Rows, rows_of, targets
+from roquet.spark._write.encoding import Piece, encode_pieces, row_number
+from roquet.spark._write.rows import ROW_ID, RowError, SinkRows, sink_rows, targets
 
 OPTIONS = WriteOptions("ns:1", "T")
 QUEUES = [MessageQueue("T", broker, number) for broker in ("b", "a") for number in range(3)]
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 )
 
 
-def rows(*each: dict[str, Any], first: int = 0) -> Rows:
+def rows(*each: dict[str, Any], first: int = 0) -> SinkRows:
     names = [name for name in SCHEMA.names if any(name in row for row in each)]
     schema = pa.schema([SCHEMA.field(name) for name in names])
     given = [
@@ -42,7 +42,7 @@ def rows(*each: dict[str, Any], first: int = 0) -> Rows:
     if "body" not in names:
         schema = schema.append(SCHEMA.field("body"))
         given = [row | {"body": b"x"} for row in given]
-    return rows_of(pa.RecordBatch.from_pylist(given, schema), 3, first)
+    return sink_rows(pa.RecordBatch.from_pylist(given, schema), 3, first)
 
 
 def keys(start: int) -> Any:
@@ -59,9 +59,9 @@ def keys(start: int) -> Any:
 
 
 def encoded(
-    given: Rows, options: WriteOptions = OPTIONS, id_front: str | None = None
+    given: SinkRows, options: WriteOptions = OPTIONS, id_front: str | None = None
 ) -> list[Piece]:
-    return list(pieces(given, targets(given, QUEUES), "T", options, keys(0xFFFE), id_front))
+    return list(encode_pieces(given, targets(given, QUEUES), "T", options, keys(0xFFFE), id_front))
 
 
 def by_topic(*each: dict[str, Any]) -> list[Piece]:
@@ -215,7 +215,7 @@ def test_no_rows_make_no_pieces() -> None:
     empty = pa.RecordBatch.from_pylist(
         [], pa.schema([SCHEMA.field("body"), SCHEMA.field("shardingKey")])
     )
-    assert encoded(rows_of(empty, 0, 0)) == []
+    assert encoded(sink_rows(empty, 0, 0)) == []
 
 
 def test_stored_rows_are_taken_out_of_a_piece() -> None:

@@ -15,8 +15,8 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.spark._options.write import WriteOptions
-from roquet.spark._write.encoding import Piece, pieces, row_number
-from roquet.spark._write.rows import ROW_ID, rows_of, targets
+from roquet.spark._write.encoding import Piece, encode_pieces, row_number
+from roquet.spark._write.rows import ROW_ID, sink_rows, targets
 from roquet.spark._write.send import Counts, PieceSender
 from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 from tests.simulation.simulation import Simulation
@@ -76,10 +76,10 @@ def send(
             sender = Sender(session, "P", 0)
             queues = await sender.queues("T", 1000)
             (batch,) = numbered(20, key=key)
-            rows = rows_of(batch, 0, 0)
+            rows = sink_rows(batch, 0, 0)
             options = WriteOptions(NAME_SERVER, "T", batch_rows=10)
             made = list(
-                pieces(
+                encode_pieces(
                     rows, targets(rows, queues), "T", options, lambda _: ("A" * 28, 0), "run:0:0:"
                 )
             )

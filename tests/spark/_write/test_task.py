@@ -20,7 +20,7 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.write import Delivery, WriteOptions
 from roquet.spark._write.rows import ROW_ID, RowError
 from roquet.spark._write.send import SinkError
-from roquet.spark._write.task import ROWS_MAX, Task, parts, write
+from roquet.spark._write.task import ROWS_MAX, Task, limited_slices, write
 from tests.interop import wire
 from tests.interop.ground import BROKER, QUICK, Ground
 from tests.spark.conftest import QUEUES
@@ -202,7 +202,7 @@ def test_so_many_rows_are_encoded_at_once_as_memory_has_room_for(
     batch = pa.RecordBatch.from_arrays(
         [pa.array([b"%*d" % (size, row) for row in range(rows)])], ["body"]
     )
-    found = list(parts(batch, 1024 * 1024))
+    found = list(limited_slices(batch, 1024 * 1024))
     assert [part.num_rows for part in found] == cut
     assert (
         pa.Table.from_batches(found).column("body").to_pylist() == batch.column("body").to_pylist()
@@ -213,7 +213,7 @@ def test_large_rows_in_a_row_are_not_encoded_at_once() -> None:
     """However small those before and behind them are."""
     sizes = [1] * 500 + [400_000] * 7 + [1] * 500
     batch = pa.RecordBatch.from_arrays([pa.array([bytes(size) for size in sizes])], ["body"])
-    found = list(parts(batch, 1024 * 1024))
+    found = list(limited_slices(batch, 1024 * 1024))
     assert [part.num_rows for part in found] == [502, 2, 2, 501]
     assert (
         pa.Table.from_batches(found).column("body").to_pylist() == batch.column("body").to_pylist()

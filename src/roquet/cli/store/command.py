@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from roquet.cli.output import progress_bar, show, table, time_text
-from roquet.cli.store.directory import Place, on_a_store
+from roquet.cli.store.directory import StoreLocation, on_a_store
 from roquet.cli.store.dump import dump
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def check(as_json: bool, limit: int, **where: Any) -> None:
     """
     from roquet.storetool.check.check import check as check_store
 
-    place = Place(**where)
-    with progress_bar("checking", place.files.log.end - place.files.log.start) as progress:
-        checked = check_store(place.files, place.shape, progress)
+    store = StoreLocation(**where)
+    with progress_bar("checking", store.files.log.end - store.files.log.start) as progress:
+        checked = check_store(store.files, store.shape, progress)
     if as_json:
         click.echo(json.dumps(_checked_json(checked, limit)))
     else:
@@ -123,7 +123,10 @@ def list_topics(as_json: bool, topics: tuple[str, ...], **where: Any) -> None:
     """List topics and queues: offsets, messages, bytes of files, first and last store time."""
     from roquet.storetool.listing import list_queues
 
-    listed = [_listed_json(queue) for queue in list_queues(Place(**where).files, frozenset(topics))]
+    listed = [
+        _listed_json(queue)
+        for queue in list_queues(StoreLocation(**where).files, frozenset(topics))
+    ]
     if as_json:
         click.echo(json.dumps(listed))
         return
@@ -166,7 +169,7 @@ def stat(as_json: bool, **where: Any) -> None:
     """Show how large a store is, whether a broker runs on it, and whether it stopped cleanly."""
     from roquet.storetool.stat import stat as stat_of
 
-    found = stat_of(Place(**where).files)
+    found = stat_of(StoreLocation(**where).files)
     fields = _stat_json(found)
     if as_json:
         click.echo(json.dumps(fields))
@@ -226,12 +229,12 @@ def rebuild(only_queues: bool, only_index: bool, **where: Any) -> None:
     """
     from roquet.storetool.rebuild import rebuild as rebuild_store
 
-    place = Place(**where)
+    store = StoreLocation(**where)
     both = only_queues == only_index
-    plan = place.plan(queues=both or only_queues, index=both or only_index)
-    log = place.files.log
+    plan = store.plan(queues=both or only_queues, index=both or only_index)
+    log = store.files.log
     with progress_bar("rebuilding", 2 * (log.end - log.start)) as progress:
-        rebuilt = rebuild_store(place.files, plan, progress)
+        rebuilt = rebuild_store(store.files, plan, progress)
     show(f"{rebuilt.records:,} records dispatched")
     if rebuilt.damaged:
         show(

@@ -72,7 +72,7 @@ def on_a_store(command: Callable[..., None]) -> Callable[..., None]:
     return decorated
 
 
-class Place:
+class StoreLocation:
     """The store that a command line names: its files, and their sizes as far as they are known."""
 
     def __init__(

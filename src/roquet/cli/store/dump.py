@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from roquet.cli.output import json_line, progress_bar, say
-from roquet.cli.store.directory import Place, on_a_store
+from roquet.cli.store.directory import StoreLocation, on_a_store
 from roquet.cli.values import moment
 
 _SKIPPED: Final = 1
@@ -78,7 +78,7 @@ def dump(
     from roquet.storetool.dump import Wanted, as_json
     from roquet.storetool.dump import dump as records_in
 
-    files = Place(**where).files
+    files = StoreLocation(**where).files
     skipped: list[str] = []
     wanted = Wanted(topic, queue_id, *offsets, since, until, key)
     with progress_bar("reading", files.log.end - files.log.start) as progress:

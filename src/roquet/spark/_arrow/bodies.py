@@ -49,7 +49,7 @@ class Unreadable:
     reason: str
 
 
-def parts(
+def split_by_size(
     sizes: Ints, is_compressed: Bools, body: Callable[[int], bytes]
 ) -> Iterator[Part | Unreadable]:
     """Split records into parts of at most `PART_BYTES` bytes, in their order.

@@ -28,7 +28,7 @@ from roquet.protocol.records.message import (
     offset_message_id,
 )
 from roquet.protocol.records.record import MAGIC, MAGIC_V2, host_text
-from roquet.spark._arrow.bodies import Part, decompressed, parts
+from roquet.spark._arrow.bodies import Part, decompressed, split_by_size
 from roquet.spark._arrow.property_columns import PropertyColumns
 from roquet.spark._arrow.records import Records
 from roquet.spark._arrow.schema import ARROW_SCHEMA
@@ -174,7 +174,7 @@ class _Columns:
         is_compressed: Bools = (self._head["sysFlag"] & COMPRESSED) != 0
         stored = self._shape.body_end - self._shape.body_at
         sizes: Ints = self._head["size"] - np.where(is_compressed, stored, 0)
-        for part in parts(
+        for part in split_by_size(
             sizes, is_compressed, lambda row: self._decompressed(row, uncompressed_max)
         ):
             if isinstance(part, Part):

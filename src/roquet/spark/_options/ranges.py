@@ -21,7 +21,7 @@ from typing import TypeAlias
 from roquet.errors import RoquetError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._options.start_end import AtTime, Offsets, Place
+from roquet.spark._options.start_end import AtTime, Offsets, OffsetSpec
 from roquet.spark._options.values import OptionError
 
 
@@ -112,7 +112,7 @@ def master_away(queue: MessageQueue, wanted: str, bounds: Bounds) -> MasterAway:
     )
 
 
-def settled(
+def usable_bounds(
     positions: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]
 ) -> tuple[dict[MessageQueue, Bounds], dict[MessageQueue, MasterAway]]:
     """The bounds that a stream may use, and an error for each queue that must wait for its master.
@@ -148,7 +148,7 @@ def read_on(
 
     :param position: the next offset to read; None for a new queue, which is read from its
         beginning.
-    :param held: the bounds from `settled`.
+    :param held: the bounds from `usable_bounds`.
     :raises DataLoss: unread messages are lost, and `fail_on_data_loss` is True.
     """
     if position is None:
@@ -255,7 +255,7 @@ def _resolve_queue(
 
 
 def _number(
-    queue: MessageQueue, place: Place, bounds: Bounds, options: ReadOptions, times: Times
+    queue: MessageQueue, place: OffsetSpec, bounds: Bounds, options: ReadOptions, times: Times
 ) -> int:
     match place:
         case "earliest":

@@ -36,17 +36,17 @@ class AtTime:
     or_latest: bool = True
 
 
-Place: TypeAlias = Edge | int | AtTime
+OffsetSpec: TypeAlias = Edge | int | AtTime
 
 
 @dataclass(frozen=True)
 class Offsets:
     """Where to start or end: a default for all queues, and exceptions for the queues in `named`."""
 
-    default: Place
-    named: Mapping[MessageQueue, Place]
+    default: OffsetSpec
+    named: Mapping[MessageQueue, OffsetSpec]
 
-    def of(self, queue: MessageQueue) -> Place:
+    def of(self, queue: MessageQueue) -> OffsetSpec:
         return self.named.get(queue, self.default)
 
 

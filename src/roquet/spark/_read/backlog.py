@@ -11,7 +11,7 @@ from roquet.spark._read.stream_offset import StreamOffset
 
 
 @dataclass(frozen=True)
-class Backlog:
+class StreamBacklog:
     """The unread messages after `start`: per queue, offsets from `firsts` to `ends` (exclusive)."""
 
     start: StreamOffset
@@ -21,7 +21,7 @@ class Backlog:
     @classmethod
     def since(
         cls, start: StreamOffset, bounds: Mapping[MessageQueue, Bounds], *, fail_on_data_loss: bool
-    ) -> Backlog:
+    ) -> StreamBacklog:
         """The backlog after `start`. Queues that are not in `start` are read from their beginning.
 
         :raises roquet.spark._options.ranges.DataLoss: unread messages are lost, and

@@ -25,7 +25,7 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.corrupt import schema_with_damage
 from roquet.spark._options.ranges import Bounds, partitions
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.backlog import Backlog
+from roquet.spark._read.backlog import StreamBacklog
 from roquet.spark._read.batch_limits import TriggerDelay, share_bytes, share_rows
 from roquet.spark._read.cluster import read_partition
 from roquet.spark._read.stream_cluster import StreamCluster
@@ -63,7 +63,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:
         before = StreamOffset.from_json(start)
-        backlog = Backlog.since(
+        backlog = StreamBacklog.since(
             before, self._bounds(before), fail_on_data_loss=self._options.fail_on_data_loss
         )
         self._newest = StreamOffset(backlog.ends)

@@ -15,7 +15,7 @@ from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import RoquetError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.bodies import mean_size
-from roquet.spark._options.ranges import Bounds, lost, settled, starts, times_wanted
+from roquet.spark._options.ranges import Bounds, lost, starts, times_wanted, usable_bounds
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._read.cluster_queries import ClusterQueries, client
 from roquet.spark._read.queue import PAUSE_SECONDS_MAX, NoProgress
@@ -118,7 +118,7 @@ class StreamCluster:
         }
         listed, away = await self._listed(consumer, selected)
         bounds = await ClusterQueries(consumer, self._options).bounds(listed, wait_for_routes=True)
-        known, waiting = settled(selected, bounds)
+        known, waiting = usable_bounds(selected, bounds)
         self._waiting.tell({**waiting, **away})
         return known | {queue: Bounds(selected[queue], selected[queue]) for queue in away}
 

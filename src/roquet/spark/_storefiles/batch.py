@@ -13,7 +13,7 @@ from roquet.spark._options.pushed_filters import narrowed
 from roquet.spark._options.store import StoreOptions
 from roquet.spark._runtime.worker import begin_task, filters_are_pushed
 from roquet.spark._storefiles.chunks import StorePart
-from roquet.spark._storefiles.plan import parts
+from roquet.spark._storefiles.plan import plan_parts
 from roquet.spark._storefiles.read import read
 
 
@@ -31,7 +31,7 @@ class RocketMQStoreReader(DataSourceReader):
         self._schema = schema_with_damage(schema)
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(part) for part in parts(self._options)]
+        return [InputPartition(part) for part in plan_parts(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark passes None if the read has no partitions

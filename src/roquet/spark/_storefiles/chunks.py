@@ -57,7 +57,7 @@ class StorePart:
     queues: QueuePlace | None = None
 
 
-def pieces(part: StorePart, wants: Wants) -> Iterator[RecordBlock | Damage]:
+def read_blocks(part: StorePart, wants: Wants) -> Iterator[RecordBlock | Damage]:
     """The records and damage of a part in the order of the log, without records not wanted."""
     return _walked(part) if part.queues is None else _by_queues(part, part.queues, wants)
 

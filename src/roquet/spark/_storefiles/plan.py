@@ -36,7 +36,7 @@ _SEARCHED_MAX: Final = 8 << 20
 """Bytes of the log that are searched for a record that its queue confirms."""
 
 
-def parts(options: StoreOptions) -> list[StorePart]:
+def plan_parts(options: StoreOptions) -> list[StorePart]:
     """The parts of all stores, one for each task.
 
     :raises StoreError: a path has no store, or a store without a log.

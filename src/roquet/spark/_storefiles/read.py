@@ -13,7 +13,7 @@ from roquet.spark._arrow.columns import BadBody, decode
 from roquet.spark._arrow.corrupt import of_messages, with_corrupt
 from roquet.spark._arrow.records import Records
 from roquet.spark._options.store import StoreOptions
-from roquet.spark._storefiles.chunks import StorePart, pieces
+from roquet.spark._storefiles.chunks import StorePart, read_blocks
 from roquet.spark._storefiles.damage import DamageReport
 from roquet.spark._storefiles.rows import RowChoice
 from roquet.storetool.read.log_scanner import Damage
@@ -30,7 +30,7 @@ def read(part: StorePart, options: StoreOptions, schema: pa.Schema) -> Iterator[
     """
     report = DamageReport(part.log, options.mode, schema, part.broker_name)
     rows = _Rows(part, options, schema)
-    for piece in pieces(part, rows.choice.wants):
+    for piece in read_blocks(part, rows.choice.wants):
         found = rows.of(piece) if isinstance(piece, RecordBlock) else [piece]
         for each in found:
             batch = report.of(each) if isinstance(each, Damage) else each

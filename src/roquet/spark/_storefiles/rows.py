@@ -10,7 +10,7 @@ from roquet.protocol.records.columns import Bools, Ints
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.slices import slices
 from roquet.spark._options.pushed_filters import EVERYTHING
-from roquet.spark._options.start_end import AtTime, Place
+from roquet.spark._options.start_end import AtTime, OffsetSpec
 from roquet.spark._options.store import StoreOptions
 
 
@@ -27,7 +27,7 @@ class RowChoice:
         self._narrowing = options.narrowing
         self._is_narrowed = options.narrowing != EVERYTHING
         self._since_ms, self._until_ms = options.since_ms, options.until_ms
-        self._bounds: dict[str, list[tuple[int, Place, Place]]] = {}
+        self._bounds: dict[str, list[tuple[int, OffsetSpec, OffsetSpec]]] = {}
         named = {*options.starting.named, *options.ending.named, *(options.selection.queues or ())}
         for queue in sorted(named):
             if queue.broker_name == broker_name:
@@ -90,7 +90,7 @@ class RowChoice:
         return self._wanted[name]
 
     def _within(
-        self, block: RecordBlock, rows: Ints, bounds: list[tuple[int, Place, Place]]
+        self, block: RecordBlock, rows: Ints, bounds: list[tuple[int, OffsetSpec, OffsetSpec]]
     ) -> Bools:
         """Which records of one topic are within the bounds of their queues."""
         queue_ids = block.queue_ids[rows]
@@ -104,7 +104,7 @@ class RowChoice:
         return fits
 
 
-def _from(place: Place, offsets: Ints, store_ms: Ints) -> Bools:
+def _from(place: OffsetSpec, offsets: Ints, store_ms: Ints) -> Bools:
     """Which records are at `place` or later: all for earliest, none for latest."""
     match place:
         case AtTime():

@@ -46,20 +46,20 @@ pulled nor found by its key, so both are tried this many times, with this pause.
 
 @dataclass(frozen=True)
 class Brokers:
-    """Creates a `Broker` for each queue; they share a session and options."""
+    """Creates a `MasterRequests` for each queue; they share a session and options."""
 
     session: Session
     sender: Sender
     unique_keys: UniqueKeys
     options: WriteOptions
 
-    def at(self, queue: MessageQueue) -> Broker:
+    def at(self, queue: MessageQueue) -> MasterRequests:
         """The requests to the broker of `queue`."""
-        return Broker(self, queue)
+        return MasterRequests(self, queue)
 
 
 @dataclass(frozen=True)
-class Broker:
+class MasterRequests:
     """Sends requests to the master of the broker that has `queue`, with retries.
 
     All methods raise `ConnectionClosed`, `CallTimeout` or `RouteNotFound` if the master answers no

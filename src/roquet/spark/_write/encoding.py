@@ -35,7 +35,7 @@ from roquet.protocol.records.message import (
 )
 from roquet.spark._arrow.slices import Bools, Ints, constant
 from roquet.spark._options.write import WriteOptions
-from roquet.spark._write.rows import ROW_ID, Rows, bits_in, numbers_in
+from roquet.spark._write.rows import ROW_ID, SinkRows, bits_in, numbers_in
 
 KeyRun = Callable[[int], tuple[str, int]]
 """`UniqueKeys.run`: count -> the common prefix of that many unique keys, and the first counter."""
@@ -77,8 +77,13 @@ class Piece:
         return replace(self, rows=self.rows[kept], outgoing=replace(self.outgoing, body=body))
 
 
-def pieces(
-    rows: Rows, where: Ints, topic: str, options: WriteOptions, keys: KeyRun, id_front: str | None
+def encode_pieces(
+    rows: SinkRows,
+    where: Ints,
+    topic: str,
+    options: WriteOptions,
+    keys: KeyRun,
+    id_front: str | None,
 ) -> Iterator[Piece]:
     """Encode rows as send requests. Rows with the same target keep their order.
 
@@ -109,7 +114,7 @@ class _Elements:
     for the records that the broker makes of the rows.
     """
 
-    def __init__(self, rows: Rows, topic: str, keys: KeyRun, id_front: str | None) -> None:
+    def __init__(self, rows: SinkRows, topic: str, keys: KeyRun, id_front: str | None) -> None:
         self._rows = rows
         self._topic = topic
         self._properties = _properties(rows, keys, id_front)
@@ -188,7 +193,7 @@ class _Elements:
             raise self._rows.error(int(is_wrong.argmax()), reason)
 
 
-def _flags(rows: Rows) -> npt.NDArray[np.int32]:
+def _flags(rows: SinkRows) -> npt.NDArray[np.int32]:
     """The flag of each row; 0 for rows without one."""
     if rows.flag is None:
         return np.zeros(len(rows), np.int32)
@@ -205,7 +210,7 @@ def _heads(
     return heads
 
 
-def _properties(rows: Rows, keys: KeyRun, id_front: str | None) -> pa.Array:
+def _properties(rows: SinkRows, keys: KeyRun, id_front: str | None) -> pa.Array:
     """The encoded properties of each row, without WAIT, which a batch has once for all messages."""
     parts = [_unique_keys(len(rows), keys)]
     if id_front is not None:

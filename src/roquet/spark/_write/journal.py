@@ -28,9 +28,9 @@ from roquet.protocol.records.record import Record
 from roquet.spark._arrow.columns import BadBody, decode
 from roquet.spark._arrow.records import Records
 from roquet.spark._arrow.schema import ARROW_SCHEMA
-from roquet.spark._write.broker import HITS_MAX, Broker, Brokers
+from roquet.spark._write.broker import HITS_MAX, Brokers, MasterRequests
 from roquet.spark._write.encoding import row_number
-from roquet.spark._write.rows import ROW_ID, Rows, bits_in
+from roquet.spark._write.rows import ROW_ID, SinkRows, bits_in
 from roquet.spark._write.send import SinkError
 
 _PROPERTIES: Final = pa.schema([ARROW_SCHEMA.field("properties")])
@@ -75,7 +75,7 @@ class TopicJournal:
         ):
             self._stored |= found
 
-    def left(self, rows: Rows) -> Rows:
+    def left(self, rows: SinkRows) -> SinkRows:
         """The rows that are not stored yet.
 
         :raises SinkError: a stored row has another body now.
@@ -152,7 +152,7 @@ class TopicJournal:
             )
 
     async def _scan(
-        self, broker: Broker, queue: MessageQueue, start: int, end: int
+        self, broker: MasterRequests, queue: MessageQueue, start: int, end: int
     ) -> dict[int, int]:
         """The rows of this task at offsets [start, end), with the checksums of their bodies."""
         found: dict[int, int] = {}

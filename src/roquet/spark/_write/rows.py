@@ -35,7 +35,7 @@ _SEPARATORS: Final = f"[{NAME_SEPARATOR}{PROPERTY_SEPARATOR}]"
 _TEXT_COLUMNS: Final = ("topic", "tags", "keys", "sharding_key")
 _NUMBER_COLUMNS: Final = ("flag", "delay_level", "queue_id")
 _NAMES: Final = {"delayLevel": "delay_level", "shardingKey": "sharding_key", "queueId": "queue_id"}
-"""Column name -> field of `Rows`, if they differ."""
+"""Column name -> field of `SinkRows`, if they differ."""
 
 Column: TypeAlias = "pa.Array | None"
 
@@ -45,7 +45,7 @@ class RowError(RoquetError):
 
 
 @dataclass(frozen=True)
-class Rows:
+class SinkRows:
     """Rows of one partition, in columns. A column that the write does not have is None.
 
     `body` is binary, `properties` a map; `flag`, `delay_level` and `queue_id` are int32, the others
@@ -67,13 +67,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def take(self, rows: Ints) -> Rows:
+    def take(self, rows: Ints) -> SinkRows:
         """The rows at the given indices, in that order."""
         chosen = indices(rows)
         columns = {name: column.take(chosen) for name, column in self._columns()}
         return replace(self, numbers=self.numbers[rows], **columns)
 
-    def by_topic(self, topic: str | None) -> Iterator[tuple[str, Rows]]:
+    def by_topic(self, topic: str | None) -> Iterator[tuple[str, SinkRows]]:
         """Each topic with its rows in order.
 
         :param topic: the topic of all rows; None to take the column `topic`.
@@ -114,7 +114,7 @@ class Rows:
                 yield field.name, column
 
 
-def rows_of(batch: pa.RecordBatch, partition: int, first: int) -> Rows:
+def sink_rows(batch: pa.RecordBatch, partition: int, first: int) -> SinkRows:
     """Convert and validate a batch from Spark.
 
     :param first: the number of the batch's first row.
@@ -130,12 +130,12 @@ def rows_of(batch: pa.RecordBatch, partition: int, first: int) -> Rows:
         if name in columns:
             columns[name] = columns[name].cast(pa.int32())
     columns["body"] = columns["body"].cast(pa.binary())
-    rows = Rows(partition, np.arange(first, first + batch.num_rows), **columns)
+    rows = SinkRows(partition, np.arange(first, first + batch.num_rows), **columns)
     _check(rows)
     return rows
 
 
-def _check(rows: Rows) -> None:
+def _check(rows: SinkRows) -> None:
     rows.refuse(rows.body.is_null(), "body is null")
     rows.refuse(
         pc.equal(pc.binary_length(rows.body), 0), "body is empty, a message needs at least one byte"
@@ -152,7 +152,7 @@ def _check(rows: Rows) -> None:
         _check_properties(rows, rows.properties)
 
 
-def _check_properties(rows: Rows, maps: pa.Array) -> None:
+def _check_properties(rows: SinkRows, maps: pa.Array) -> None:
     reserved = words([*sorted(RESERVED_PROPERTIES), ROW_ID])
     names, values = maps.keys, maps.items
     for is_wrong, reason in (
@@ -179,7 +179,7 @@ def _is_blank(texts: pa.Array) -> pa.Array:
     return pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(texts)), 0)
 
 
-def targets(rows: Rows, queues: Sequence[MessageQueue]) -> Ints:
+def targets(rows: SinkRows, queues: Sequence[MessageQueue]) -> Ints:
     """The target queue of each row, as its index in `queues`; ANY_QUEUE for rows without one.
 
     The column queueId overrides shardingKey. If several brokers have a queue with that id, the

@@ -21,9 +21,9 @@ from roquet.errors import RoquetError
 from roquet.spark._arrow.slices import Ints, indices
 from roquet.spark._options.write import Delivery, WriteOptions
 from roquet.spark._write.broker import Brokers
-from roquet.spark._write.encoding import pieces
+from roquet.spark._write.encoding import encode_pieces
 from roquet.spark._write.journal import TopicJournal
-from roquet.spark._write.rows import Rows, numbers_in, rows_of, targets
+from roquet.spark._write.rows import SinkRows, numbers_in, sink_rows, targets
 from roquet.spark._write.send import PIECES_MAX, Counts, PieceSender, patiently
 
 ROWS_MAX: Final = 10_000
@@ -122,8 +122,8 @@ class _Writing:
         first = 0
         loop = asyncio.get_running_loop()
         while (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
-            for part in parts(batch):
-                for topic, rows in rows_of(part, self._task.partition, first).by_topic(
+            for part in limited_slices(batch):
+                for topic, rows in sink_rows(part, self._task.partition, first).by_topic(
                     self._options.topic
                 ):
                     await self._send(topic, rows, sends)
@@ -134,7 +134,7 @@ class _Writing:
             if topic.journal:
                 topic.journal.close()
 
-    async def _send(self, name: str, rows: Rows, sends: asyncio.TaskGroup) -> None:
+    async def _send(self, name: str, rows: SinkRows, sends: asyncio.TaskGroup) -> None:
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = await self._opened(name)
@@ -144,7 +144,7 @@ class _Writing:
             self.counts.found += count - len(rows)
         where = targets(rows, topic.sender.queues)
         front = self._task.id_front if topic.journal else None
-        for piece in pieces(rows, where, name, self._options, self._unique_keys.run, front):
+        for piece in encode_pieces(rows, where, name, self._options, self._unique_keys.run, front):
             await self._room.acquire()
             sends.create_task(topic.sender.send(piece)).add_done_callback(
                 lambda _: self._room.release()
@@ -164,7 +164,7 @@ class _Writing:
         )
 
 
-def parts(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
+def limited_slices(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
     """Split a batch into parts of at most `ROWS_MAX` rows and `bytes_max` bytes (or one row)."""
     count = batch.num_rows
     if count <= ROWS_MAX and batch.nbytes <= bytes_max:

@@ -18,7 +18,7 @@ from roquet.storage.index.layout import ENTRY, key_hash
 from roquet.storetool.check.findings import Findings, Kind
 from roquet.storetool.check.index_chains import check_chains
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.columns import Rows
+from roquet.storetool.read.columns import RecordColumns
 from roquet.storetool.read.index_files import Entries, IndexReader, Shape
 from roquet.storetool.read.log_scan import LogScan
 from roquet.storetool.read.log_scanner import arrival_at
@@ -85,7 +85,7 @@ class IndexCheck:
         text = f"has {size} bytes, index files have {shape.file_size}: no broker uses it"
         self._findings.add(Kind.INDEX_FILE, self._files.name(path), None, text)
 
-    def take(self, rows: Rows) -> None:
+    def take(self, rows: RecordColumns) -> None:
         """Compare the keys of the next records with the next entries."""
         if not self._readers:
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from roquet.storetool.check.findings import Findings, Kind
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.columns import Rows
+from roquet.storetool.read.columns import RecordColumns
 from roquet.storetool.read.log_scan import LogScan
 
 
@@ -26,7 +26,7 @@ class LogCheck:
     first_ms: int = 0
     last_ms: int = 0
 
-    def take(self, rows: Rows) -> None:
+    def take(self, rows: RecordColumns) -> None:
         """Count the next records and report damaged bodies."""
         self.first_ms = self.first_ms or int(rows.store_ms[0])
         self.last_ms = max(self.last_ms, int(rows.store_ms.max()))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.storage.queues.ext import ADDRESS_MAX
-from roquet.storetool.read.columns import Rows
+from roquet.storetool.read.columns import RecordColumns
 from roquet.storetool.read.queue_entries import QueueEntries
 
 _SLOTS: Final = np.dtype(
@@ -27,7 +27,7 @@ _SLOTS: Final = np.dtype(
 Slots = npt.NDArray[Any]
 
 
-def slots_of(rows: Rows, group: Ints) -> Slots:
+def slots_of(rows: RecordColumns, group: Ints) -> Slots:
     """Return the columns of some rows, which must be of one queue.
 
     :param group: row numbers.

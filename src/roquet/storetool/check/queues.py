@@ -11,7 +11,7 @@ from roquet.storetool.check.findings import Findings
 from roquet.storetool.check.queue_report import QueueReport
 from roquet.storetool.check.queue_walk import QueueScan, slots_of
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.columns import Rows
+from roquet.storetool.read.columns import RecordColumns
 from roquet.storetool.read.log_scan import LogScan
 from roquet.storetool.read.queue_entries import entries_of
 
@@ -40,7 +40,7 @@ class QueueCheck:
         }
         self.entries = 0
 
-    def take(self, rows: Rows) -> None:
+    def take(self, rows: RecordColumns) -> None:
         """Compare the next records with their entries."""
         for key, group in rows.by_queue():
             walk = self.walks.get(key)

@@ -14,7 +14,7 @@ from roquet.storage.index.layout import key_hashes
 
 
 @dataclass(slots=True)
-class Rows:
+class RecordColumns:
     """Valid records in the order of the log, with one column per field.
 
     `key_at` and `key_hash` have one row per message key: the record's physical offset and the hash.
@@ -69,7 +69,7 @@ class RowReader:
         self._topics: list[str] = []
         self._numbers: dict[str, int] = {}
 
-    def read(self, block: RecordBlock) -> Rows:
+    def read(self, block: RecordBlock) -> RecordColumns:
         """Return the rows of a block. All its records must be valid."""
         found = rows_of(block)
         assert found is not None, "every record of the block is valid"
@@ -81,7 +81,7 @@ class RowReader:
             key_hashes(topic, keys, len(keys) // len(numbers))
             for topic, keys, numbers in found.keys
         ]
-        return Rows(
+        return RecordColumns(
             topics=self._topics,
             at=block.physical,
             size=block.sizes,

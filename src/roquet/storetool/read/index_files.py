@@ -25,7 +25,7 @@ Slots = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class IndexHeader:
     """The header of an index file.
 
     :param begin_ms: store time of the first record with an entry; `end_ms` that of the last.
@@ -42,11 +42,11 @@ class Header:
     count: int
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> IndexHeader:
     """Read the header of an index file; that of an empty file if it has been deleted."""
     data = read_at(path, 0, HEADER.size)
     begin_ms, end_ms, begin_at, end_at, used, count = HEADER.unpack(data.ljust(HEADER.size, b"\0"))
-    return Header(begin_ms, end_ms, begin_at, end_at, used, max(count, 1))
+    return IndexHeader(begin_ms, end_ms, begin_at, end_at, used, max(count, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class IndexReader:
     path: Path
     shape: Shape
 
-    def header(self) -> Header:
+    def header(self) -> IndexHeader:
         """Return the header as it is now."""
         return read_header(self.path)
 

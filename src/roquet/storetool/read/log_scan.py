@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from roquet.storetool.files import SegmentFiles
-from roquet.storetool.read.columns import RowReader, Rows
+from roquet.storetool.read.columns import RecordColumns, RowReader
 from roquet.storetool.read.log_scanner import LogScanner
 
 
@@ -38,7 +38,7 @@ class LogScan(LogScanner):
         the index no entry.
         """
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[RecordColumns]:
         """Yield the log's records, from the start or from where an earlier iteration stopped."""
         for block in self.blocks():
             rows = self._reader.read(block)

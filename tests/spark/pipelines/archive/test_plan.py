@@ -6,7 +6,13 @@ import pytest
 
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import Bounds, DataLoss, QueueRange
-from roquet.spark.pipelines.archive.plan import Held, batch_of, ends, new_rows, new_stored_rows
+from roquet.spark.pipelines.archive.plan import (
+    StoredRange,
+    batch_of,
+    ends,
+    new_rows,
+    new_stored_rows,
+)
 
 A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 
@@ -37,15 +43,17 @@ def test_loss_is_an_error_unless_it_is_allowed(
 
 
 def test_a_store_s_queue_goes_on_where_the_archive_ends_and_an_older_copy_has_nothing() -> None:
-    ranges = new_stored_rows({A: 7}, {A: Held(7, 20, 13), B: Held(3, 9, 6)}, may_miss=False)
+    ranges = new_stored_rows(
+        {A: 7}, {A: StoredRange(7, 20, 13), B: StoredRange(3, 9, 6)}, may_miss=False
+    )
 
     assert ranges == [QueueRange(A, 7, 20), QueueRange(B, 3, 9)]
     assert new_stored_rows({A: 7}, {}, may_miss=False) == []
 
 
-@pytest.mark.parametrize("held", [Held(8, 20, 12), Held(7, 20, 12)])
+@pytest.mark.parametrize("held", [StoredRange(8, 20, 12), StoredRange(7, 20, 12)])
 def test_messages_that_a_store_lacks_are_an_error_unless_it_may_lack_some(
-    held: Held, caplog: pytest.LogCaptureFixture
+    held: StoredRange, caplog: pytest.LogCaptureFixture
 ) -> None:
     words = "orders@broker-a:0: 1 of the next messages, offsets 7 to 19, are not in the log"
     with pytest.raises(DataLoss, match=words):
@@ -57,7 +65,7 @@ def test_messages_that_a_store_lacks_are_an_error_unless_it_may_lack_some(
 
 def test_an_offset_that_a_store_has_twice_is_always_an_error() -> None:
     with pytest.raises(DataLoss, match="orders@broker-a:0: 14 messages have the offsets 7 to 19"):
-        new_stored_rows({A: 7}, {A: Held(7, 20, 14)}, may_miss=True)
+        new_stored_rows({A: 7}, {A: StoredRange(7, 20, 14)}, may_miss=True)
 
 
 def test_a_batch_takes_so_many_messages_of_a_backlog_and_not_beyond_where_it_is_to_end() -> None:

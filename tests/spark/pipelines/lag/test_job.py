@@ -12,7 +12,7 @@ from roquet import PullConsumer
 from roquet.admin.backlog import Backlog, QueueBacklog
 from roquet.dev import Cluster
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark.pipelines.lag.job import Lag, lag, rows_of
+from roquet.spark.pipelines.lag.job import Lag, lag, lag_rows
 from roquet.spark.pipelines.lag.report import POINTS_MAX, Series, lag_page, series_of, thinned
 from tests.spark.pipelines.conftest import send
 
@@ -74,7 +74,7 @@ def test_a_cluster_that_does_not_answer_costs_its_samples_only(
 def test_a_group_beyond_its_queue_is_not_behind() -> None:
     found = Backlog((QueueBacklog("g", QUEUE, 5, 9, None),), ())
 
-    ((*_, end, progress, behind, last),) = rows_of(found, 1_000)
+    ((*_, end, progress, behind, last),) = lag_rows(found, 1_000)
     assert (end, progress, behind, last) == (5, 9, 0, None)
 
 

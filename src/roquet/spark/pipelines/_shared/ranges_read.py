@@ -42,11 +42,11 @@ def selected(
 
     :raises OptionError: `options` contains an option that jobs set themselves.
     """
-    check_unsettled(options)
+    check_not_fixed(options)
     return {"nameServer": name_server, **chosen(topics, pattern), **options}
 
 
-def check_unsettled(options: Iterable[str]) -> None:
+def check_not_fixed(options: Iterable[str]) -> None:
     """Check that the user's options contain none that jobs set themselves.
 
     :raises OptionError: they do.

@@ -1,4 +1,4 @@
-"""Compacts archives: merges the small files of a day.
+"""The job that compacts an archive, whatever backend keeps it.
 
 compact(spark, Compaction("/data/archive"))
 """

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark.pipelines.archive.change import Archived, Compacted
 from roquet.spark.pipelines.archive.columns import ARCHIVE_SCHEMA, PARTITIONS
-from roquet.spark.pipelines.archive.days import compact_days
 from roquet.spark.pipelines.archive.folder import ArchiveFolder
+from roquet.spark.pipelines.archive.parquet_compaction import compact_days
 from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState
 
 

@@ -40,7 +40,7 @@ def new_rows(
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredRange:
     """The messages of a queue in a store's log: their count, and their offsets [start, end)."""
 
     start: int
@@ -49,7 +49,10 @@ class Held:
 
 
 def new_stored_rows(
-    progress: Mapping[MessageQueue, int], held: Mapping[MessageQueue, Held], *, may_miss: bool
+    progress: Mapping[MessageQueue, int],
+    held: Mapping[MessageQueue, StoredRange],
+    *,
+    may_miss: bool,
 ) -> list[QueueRange]:
     """As `new_rows`, for store files. They may be older than the archive; then no range is new.
 
@@ -60,7 +63,9 @@ def new_stored_rows(
     return [_stored_in(queue, progress.get(queue), held[queue], may_miss) for queue in sorted(held)]
 
 
-def _stored_in(queue: MessageQueue, at: int | None, held: Held, may_miss: bool) -> QueueRange:
+def _stored_in(
+    queue: MessageQueue, at: int | None, held: StoredRange, may_miss: bool
+) -> QueueRange:
     start = held.start if at is None else at
     missing = held.end - start - held.messages
     if missing < 0:

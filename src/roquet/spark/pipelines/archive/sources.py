@@ -20,14 +20,14 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.mode import Mode
 from roquet.spark._options.queue_json import to_tree
-from roquet.spark._options.ranges import Bounds, QueueRange, settled
+from roquet.spark._options.ranges import Bounds, QueueRange, usable_bounds
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._options.store import StoreOptions
 from roquet.spark._options.values import OptionError
 from roquet.spark._read.waiting import Waiting
 from roquet.spark.pipelines._shared.ranges_read import (
     QUEUE,
-    check_unsettled,
+    check_not_fixed,
     chosen,
     from_bounds,
     places_of,
@@ -35,7 +35,7 @@ from roquet.spark.pipelines._shared.ranges_read import (
     read_ranges,
     selected,
 )
-from roquet.spark.pipelines.archive.plan import Held, new_rows, new_stored_rows
+from roquet.spark.pipelines.archive.plan import StoredRange, new_rows, new_stored_rows
 
 _PLACES: Final = StructType([SPARK_SCHEMA[name] for name in (*QUEUE, "queueOffset")])
 
@@ -113,7 +113,7 @@ class Topics:
         must_not_lose = self._read.fail_on_data_loss
 
         def new(bounds: Mapping[MessageQueue, Bounds]) -> list[QueueRange]:
-            known, waiting = settled(progress, bounds)
+            known, waiting = usable_bounds(progress, bounds)
             if waiting and must_not_lose:
                 raise next(iter(waiting.values()))
             self._waiting.tell(waiting)
@@ -173,25 +173,25 @@ class StoredTopics:
     ) -> list[QueueRange]:
         """The ranges that are not archived yet. Scans the logs once, without decoding bodies."""
         known = {queue: at for queue, at in progress.items() if self._has(queue)}
-        settled = {"startingOffsets": json.dumps(to_tree(known.items()))} if known else {}
+        starting = {"startingOffsets": json.dumps(to_tree(known.items()))} if known else {}
         rows = self._rows(
-            spark, _PLACES, {**settled, **chosen(self.topics, self.pattern), "checkCrc": "false"}
+            spark, _PLACES, {**starting, **chosen(self.topics, self.pattern), "checkCrc": "false"}
         )
         found = (
             rows.groupBy(*QUEUE)
             .agg(f.min("queueOffset"), f.max("queueOffset"), f.count("*"))
             .collect()
         )
-        held = {MessageQueue(*row[:3]): Held(row[3], row[4] + 1, row[5]) for row in found}
+        held = {MessageQueue(*row[:3]): StoredRange(row[3], row[4] + 1, row[5]) for row in found}
         return new_stored_rows(known, held, may_miss=self._read.mode is Mode.PERMISSIVE)
 
     def messages(self, spark: SparkSession, ranges: Iterable[QueueRange]) -> DataFrame:
         return self._rows(spark, SPARK_SCHEMA, places_of(ranges))
 
     def _rows(
-        self, spark: SparkSession, schema: StructType, settled: Mapping[str, str]
+        self, spark: SparkSession, schema: StructType, own_options: Mapping[str, str]
     ) -> DataFrame:
-        options = {**self.options, **settled, "brokerName": ",".join(self.broker_names)}
+        options = {**self.options, **own_options, "brokerName": ",".join(self.broker_names)}
         return (
             spark.read.format("rocketmq-store")
             .schema(schema)
@@ -206,6 +206,6 @@ class StoredTopics:
 
     @cached_property
     def _read(self) -> StoreOptions:
-        check_unsettled(self.options)
+        check_not_fixed(self.options)
         which = chosen(self.topics, self.pattern)
         return StoreOptions.of({**which, **self.options, "paths": json.dumps(self.paths)})

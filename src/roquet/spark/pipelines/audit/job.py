@@ -59,12 +59,12 @@ class Live:
         """
         if any(name.lower() == "readfrom" for name in self.options):
             raise OptionError("readFrom: the sides of an audit set this option, leave it out")
-        settled = {
+        defaults = {
             "readFrom": "slave-only" if self.read_from == "slave" else "master",
             "failOnDataLoss": "false",
             "noProgressTimeoutMs": _NO_PROGRESS_MS,
         }
-        return _with(settled, self.options)
+        return _with_defaults(defaults, self.options)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Stored:
 
     def reads(self) -> dict[str, str]:
         """As `Live.reads`. Bodies with wrong checksums are read, too, so that they are counted."""
-        return _with({"mode": "PERMISSIVE", "checkCrc": "false"}, self.options)
+        return _with_defaults({"mode": "PERMISSIVE", "checkCrc": "false"}, self.options)
 
 
 Side: TypeAlias = Live | Stored
@@ -163,9 +163,9 @@ def _within(spark: SparkSession, stored: DataFrame, ranges: list[QueueRange]) ->
     )
 
 
-def _with(settled: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def _with_defaults(defaults: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     names = {name.lower() for name in given}
-    return {name: value for name, value in settled.items() if name.lower() not in names} | dict(
+    return {name: value for name, value in defaults.items() if name.lower() not in names} | dict(
         given
     )
 

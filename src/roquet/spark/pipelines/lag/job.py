@@ -106,7 +106,7 @@ class _Watching:
             found = Backlog((), (str(error),))
         for trouble in found.troubles:
             log.warning("broker missing in this sample: error=%s", trouble)
-        self._rows += rows_of(found, now_ms)
+        self._rows += lag_rows(found, now_ms)
         self.sampled.samples += 1
         self.sampled.rows += len(found.queues)
         self.sampled.failed += bool(found.troubles)
@@ -128,7 +128,7 @@ class _Watching:
 _DAY: Final = "date_from_unix_date(CAST(floor(unix_seconds(sampledAt) / 86400) AS INT))"
 
 
-def rows_of(found: Backlog, now_ms: int) -> list[tuple[Any, ...]]:
+def lag_rows(found: Backlog, now_ms: int) -> list[tuple[Any, ...]]:
     """A row of `SCHEMA` per queue."""
     return [_row(each, _moment(now_ms)) for each in found.queues]
 

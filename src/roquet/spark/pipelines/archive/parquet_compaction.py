@@ -1,4 +1,4 @@
-"""Compacts an archive of plain Parquet: merges the small files of a day."""
+"""Compacts an archive of plain Parquet: merges the small files of each day."""
 
 from __future__ import annotations
 
