@@ -14,8 +14,8 @@ from roquet.protocol.headers.admin import CreateTopicHeader
 from roquet.protocol.json.dialect import load
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 
 TIMEOUT_MS: Final = 3000
 SAMPLE_S: Final = 0.25

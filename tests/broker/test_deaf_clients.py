@@ -18,7 +18,8 @@ from roquet.protocol.records.message import join_properties
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
-from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.handling import Answer
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
 from tests.simulation.nodes import BrokerNode

@@ -40,7 +40,8 @@ from roquet.protocol.records.message import (
 from roquet.protocol.records.record import Record, decode, host_bytes
 from roquet.protocol.remoting.codes import VERSION, RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.handling import Answer
 from roquet.transport.server import Server
 from tests.simulation.simulation import Host, Simulation
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, ResponseError
+from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.transport import server as server_module
 from roquet.transport.channels import Channels, split_address
-from roquet.transport.connection import Connection, Handler, checked
+from roquet.transport.connection import Connection, Handler
 from roquet.transport.server import Server
 
 ECHO, REFUSE, MISREAD, FAIL, NEVER, BREAK, ASK_BACK = range(1000, 1007)
@@ -322,11 +322,3 @@ def test_an_address_is_divided_at_its_last_colon(address: str, parts: tuple[str,
 def test_another_text_is_no_address(address: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):
         split_address(address)
-
-
-def test_a_response_of_an_unexpected_code_is_an_error() -> None:
-    response = Command(17, remark="no topic")
-
-    assert checked(response, "a:1", (0, 17)) is response
-    with pytest.raises(ResponseError, match="a:1 answered code 17: no topic"):
-        checked(response, "a:1")

@@ -14,8 +14,8 @@ from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.message import Permission
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 from tests.simulation.clients import TOPIC
 from tests.simulation.cluster import Cluster
 from tests.simulation.nodes import NAME_SERVER_PORT

@@ -11,10 +11,10 @@ from roquet.errors import RoquetError
 from roquet.protocol.records.record import decode
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command, to_text
+from roquet.protocol.remoting.refusals import checked
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 from tests.simulation.lasting import PASSING
 from tests.simulation.simulation import Host
 

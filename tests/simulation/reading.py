@@ -15,8 +15,8 @@ from roquet.protocol.headers.pull import SUBSCRIPTION
 from roquet.protocol.records.message import KEYS, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 from tests.simulation.clients import GROUP, TOPIC, body_of
 
 CALL_MS: Final = 3000

@@ -16,8 +16,8 @@ from roquet.errors import ResponseError, RoquetError, StoreError
 from roquet.protocol.headers.admin import PromoteHeader
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 from tests.simulation.broker_set import BrokerSet
 from tests.simulation.hosts import START_S_MAX, ClusterHosts
 from tests.simulation.simulation import Host

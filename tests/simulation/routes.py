@@ -8,8 +8,8 @@ from roquet.protocol.bodies.tables import Route, parse
 from roquet.protocol.headers.routing import RouteHeader
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 from tests.simulation.clients import BATCH_SIZE_MAX, TOPIC
 from tests.simulation.cluster import Cluster
 from tests.simulation.nodes import NAME_SERVER_PORT, QUEUES

@@ -19,7 +19,8 @@ from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.record import Record, host_bytes
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import Answer, Connection
+from roquet.transport.connection import Connection
+from roquet.transport.handling import Answer
 from roquet.transport.server import Server
 
 T = TypeVar("T")

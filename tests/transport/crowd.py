@@ -10,7 +10,8 @@ import struct
 from collections.abc import Callable
 
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import Answer, Connection
+from roquet.transport.connection import Connection
+from roquet.transport.handling import Answer
 from roquet.transport.limits import PeerLimits
 from roquet.transport.peers import Peers
 from roquet.transport.server import Server

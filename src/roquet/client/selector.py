@@ -14,7 +14,7 @@ from roquet.protocol.filters.tags import ALL, SQL92, TAG
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import checked
+from roquet.protocol.remoting.refusals import checked
 
 log = logging.getLogger(__name__)
 

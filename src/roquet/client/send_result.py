@@ -13,7 +13,7 @@ from roquet.errors import PeerError
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import checked
+from roquet.protocol.remoting.refusals import checked
 
 
 class SendStatus(Enum):

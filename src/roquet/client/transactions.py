@@ -33,8 +33,9 @@ from roquet.protocol.records.message import Message
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.protocol.remoting.signing import Credentials
-from roquet.transport.connection import Connection, checked
+from roquet.transport.connection import Connection
 from roquet.transport.tls import Tls
 
 __all__ = ["TransactionProducer", "TransactionResult", "TransactionState"]

@@ -9,29 +9,21 @@ its response has a future.
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import traceback
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
-from roquet.errors import NO_ROOM, CallTimeout, ConnectionClosed, PeerError, Refused, UnreadableFile
+from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused
 from roquet.protocol.records.record import host_bytes
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import HEADER_SIZE_MAX, ONE_WAY, Command, decode
 from roquet.protocol.remoting.frame import FRAME_SIZE_MAX, FrameBuffer
-from roquet.protocol.remoting.refusals import refusal
+from roquet.transport.failures import failure
+from roquet.transport.handling import Answer, FastPath, HandlerFor, SlowPath
 from roquet.transport.limits import SLOWEST
 from roquet.transport.peers import SILENT, Peers
 from roquet.transport.slow_reader import SlowReader
-
-log = logging.getLogger(__name__)
-
-Answer: TypeAlias = Command | bytes | None
-"""A handler's result: a response, an encoded response, or None if it answers later or never."""
-Handler: TypeAlias = Callable[[Command, "Connection"], Answer]
 
 END_S: Final = 1.0
 """Seconds that a peer has to read its last answers when the connection is closed."""
@@ -64,27 +56,6 @@ from one connection dozens of times before it serves another.
 """
 _GONE: Final = ("0.0.0.0", 0)
 """Address of a peer that disconnected before its address was read; `connection_lost` follows."""
-
-
-_REMARK_MAX: Final = 1000
-"""Characters of an error repeated in a remark or a log line: the error may quote the request."""
-
-
-SlowPath: TypeAlias = Callable[[bytes], bytes | None]
-"""Returns the encoded answer to a frame, or None if the answer comes later or never."""
-
-
-class FastPath(Protocol):
-    """Answers the frequent requests of one connection without decoding them."""
-
-    def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
-        """Return the encoded answers to frames of one read, in order.
-
-        A frame that matches no template goes to `slow_path`, in its place in the order. Errors
-        are turned into answers (`Connection.failed`). Large answers are reported to
-        `Connection.made`, which may end the iterator `frames` early.
-        """
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -445,41 +416,11 @@ class Connection(asyncio.Protocol):
             return self.failure(request, error)
 
     def failure(self, request: Command, error: Exception) -> Command:
-        """The answer to a request that failed with `error`.
-
-        This is the only place where an error becomes a response code.
+        """The answer to a request that failed with `error`; see `roquet.transport.failures`.
 
         :raises PeerError: `error` is one; the caller ends the connection.
         """
-        match error:
-            case PeerError():
-                raise error
-            case Refused():
-                return request.answer(error.code, error.remark)
-            case ValueError():
-                return request.answer(
-                    ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}"[:_REMARK_MAX]
-                )
-            case UnreadableFile():
-                pass  # the store logs it once, not for each request that reads the file
-            case OSError() if error.errno in NO_ROOM:
-                self._peers.no_room(request.code, error)
-                reason = os.strerror(error.errno)
-                remark = f"request {request.code}: no room on this server's drive ({reason})"
-                return request.answer(ResponseCode.SYSTEM_ERROR, remark)
-            case OSError():
-                self._peers.failed(self, request.code, str(error))
-            case _:
-                self._peers.failed(self, request.code, _in_one_line(error))
-                log.debug(
-                    "request failed: code=%s peer=%s",
-                    request.code,
-                    self.peer_address,
-                    exc_info=error,
-                )
-        return request.answer(
-            ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:_REMARK_MAX]
-        )
+        return failure(request, error, self, self._peers)
 
     def answer_later(
         self, request: Command, work: Coroutine[Any, Any, Answer], kept: int = 0
@@ -759,21 +700,4 @@ class Connection(asyncio.Protocol):
         return SILENT if is_silent else ""
 
 
-def _in_one_line(error: Exception) -> str:
-    """Type, text and place of an error for a log line; the traceback is logged at DEBUG."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"{text[:_REMARK_MAX]}{where}"
-
-
-def checked(
-    response: Command, address: str, accepted: Iterable[int] = (ResponseCode.SUCCESS,)
-) -> Command:
-    """Return `response` if its code is one of `accepted`.
-
-    :raises ResponseError: its code is another one.
-    """
-    if response.code not in accepted:
-        raise refusal(response, address)
-    return response
+Handler: TypeAlias = HandlerFor[Connection]

@@ -13,7 +13,8 @@ from roquet.common.steps import Steps
 from roquet.errors import Refused
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.handling import Answer
 
 T = TypeVar("T")
 

@@ -17,7 +17,8 @@ from roquet.protocol.json.dialect import dump_bytes, load
 from roquet.protocol.records.record import decode
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import BINARY, Command
-from roquet.transport.connection import Answer, Connection
+from roquet.transport.connection import Connection
+from roquet.transport.handling import Answer
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
 from tests.simulation.nodes import BrokerNode

@@ -14,7 +14,8 @@ from roquet.protocol.records.message import join_properties, split_properties
 from roquet.protocol.records.record import decode
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import BINARY, Command
-from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.handling import Answer
 from tests.broker.harness import Client
 from tests.broker.served import serving, started
 from tests.simulation.nodes import BrokerNode

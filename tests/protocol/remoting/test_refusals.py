@@ -6,7 +6,7 @@ import pytest
 
 from roquet.errors import AccessDenied, ResponseError
 from roquet.protocol.remoting.command import Command
-from roquet.protocol.remoting.refusals import refusal
+from roquet.protocol.remoting.refusals import checked, refusal
 
 AT = "127.0.0.1:10911"
 CLASS = "org.apache.rocketmq.acl.common.AclException: "
@@ -43,3 +43,11 @@ def test_any_other_error_is_what_it_was() -> None:
 
 def test_an_answer_without_a_remark_is_an_error_all_the_same() -> None:
     assert str(refusal(Command(1), AT)) == f"{AT} answered code 1: "
+
+
+def test_a_response_of_an_unexpected_code_is_an_error() -> None:
+    response = Command(17, remark="no topic")
+
+    assert checked(response, "a:1", (0, 17)) is response
+    with pytest.raises(ResponseError, match="a:1 answered code 17: no topic"):
+        checked(response, "a:1")

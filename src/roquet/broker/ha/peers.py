@@ -12,8 +12,8 @@ from roquet.protocol.bodies.ha_status import LogRange
 from roquet.protocol.bodies.tables import ClusterInfo, parse
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 
 TIMEOUT_MS: Final = 3000
 

@@ -23,12 +23,12 @@ from roquet.errors import ResponseError, StoreError
 from roquet.protocol.bodies.ha_status import LogRange
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.storage.files.disk import Disk
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.holes import records
 from roquet.storage.store import Store
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 
 TIMEOUT_MS: Final = 10_000
 

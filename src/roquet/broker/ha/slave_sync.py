@@ -24,8 +24,8 @@ from roquet.protocol.bodies.tables import DelayOffsetTable, parse
 from roquet.protocol.headers.offsets import UpdateOffsetHeader
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 from roquet.transport.slices import Slices
 
 log = logging.getLogger(__name__)

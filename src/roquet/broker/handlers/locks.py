@@ -22,7 +22,8 @@ from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import Answer, Handler
+from roquet.transport.connection import Handler
+from roquet.transport.handling import Answer
 from roquet.transport.slices import Slices
 
 

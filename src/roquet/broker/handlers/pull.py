@@ -47,7 +47,8 @@ from roquet.protocol.remoting.command import Command
 from roquet.protocol.templates.response import ResponseTemplate
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.storage.store import Store
-from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.handling import Answer
 
 _CODES: Final = {
     FetchStatus.FOUND: ResponseCode.SUCCESS,

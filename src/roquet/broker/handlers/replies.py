@@ -24,7 +24,8 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.record import host_text
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import BINARY, ONE_WAY, Command
-from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.handling import Answer
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,8 @@ from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import BINARY, Command
 from roquet.storage.log.dispatch_request import keys_of
 from roquet.storage.queues.consume_queue import ConsumeQueue
-from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.handling import Answer
 from roquet.transport.slices import Slices
 
 _CODES: Final = (

@@ -20,7 +20,8 @@ from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.storage.new_record import NewRecord
-from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.handling import Answer
 
 FIRST_LEVEL: Final = 3
 """The delay level of the first retry if the consumer sets none; it grows by 1 with each retry."""

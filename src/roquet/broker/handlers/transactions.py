@@ -26,7 +26,8 @@ from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.storage.store import Store
-from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.handling import Answer
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from roquet.protocol.records.message import READ_WRITE
 from roquet.protocol.records.record import checksum
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import checked
 from roquet.transport.channels import Channels
-from roquet.transport.connection import checked
 from roquet.transport.slices import Slices
 
 log = logging.getLogger(__name__)

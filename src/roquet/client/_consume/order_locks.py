@@ -19,7 +19,7 @@ from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import checked
+from roquet.protocol.remoting.refusals import checked
 
 log = logging.getLogger(__name__)
 

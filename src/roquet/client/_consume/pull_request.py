@@ -17,7 +17,7 @@ from roquet.protocol.headers.pull import PullAnswer, PullHeader
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import checked
+from roquet.protocol.remoting.refusals import checked
 
 HOLD_SWEEP_MS: Final = 5000
 """Brokers check held pulls every 5 s, so a hold may last that much longer

@@ -33,7 +33,7 @@ from roquet.protocol.records.message import (
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import checked
+from roquet.protocol.remoting.refusals import checked
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,8 @@ from roquet.protocol.records.message import PRODUCER_GROUP, MessageQueue
 from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import Connection, Handler, checked
+from roquet.protocol.remoting.refusals import checked
+from roquet.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from roquet.protocol.headers.offsets import (
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import checked
+from roquet.protocol.remoting.refusals import checked
 
 H = TypeVar("H", bound=Header)
 

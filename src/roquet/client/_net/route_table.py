@@ -21,7 +21,7 @@ from roquet.protocol.headers.routing import RouteHeader
 from roquet.protocol.records.message import DEFAULT_TOPIC
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.connection import checked
+from roquet.protocol.remoting.refusals import checked
 
 REFRESH_PERIOD_S = 30.0
 _SMALL: Final = 64 * 1024

@@ -6,9 +6,11 @@ Only the remark shows that access control refused a request.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from roquet.errors import AccessDenied, ResponseError
+from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
 
 _DENIAL: Final = re.compile(
@@ -45,3 +47,15 @@ def refusal(response: Command, address: str) -> ResponseError:
     reason = denial[1]
     advice = next((advice for words, advice in _ADVICE if words in reason), _OTHERWISE)
     return AccessDenied(response.code, reason, address, advice)
+
+
+def checked(
+    response: Command, address: str, accepted: Iterable[int] = (ResponseCode.SUCCESS,)
+) -> Command:
+    """Return `response` if its code is one of `accepted`.
+
+    :raises ResponseError: its code is another one.
+    """
+    if response.code not in accepted:
+        raise refusal(response, address)
+    return response

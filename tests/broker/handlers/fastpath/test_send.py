@@ -19,7 +19,7 @@ from roquet.protocol.records.batch import batch_item
 from roquet.protocol.records.record import decode
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import BINARY, JSON, ONE_WAY, Command
-from roquet.transport.connection import SlowPath
+from roquet.transport.handling import SlowPath
 from tests.broker.send_sides import (
     NOW_MS,
     Side,

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from roquet.protocol.remoting.command import BINARY, Command
 from roquet.protocol.templates.request import OPAQUE, VARYING, HeaderTemplate, learn, template_key
-from roquet.transport.connection import SlowPath
+from roquet.transport.handling import SlowPath
 
 _ALWAYS_LEARNT: Final = 64
 """For this many unmatched frames of a connection, each template is cached."""

@@ -18,7 +18,8 @@ from roquet.protocol.templates.request import HeaderTemplate, is_number
 from roquet.protocol.templates.response import ResponseTemplate
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.storage.log.commit_log import CommitLog
-from roquet.transport.connection import Connection, SlowPath
+from roquet.transport.connection import Connection
+from roquet.transport.handling import SlowPath
 
 
 @dataclass(frozen=True, slots=True)

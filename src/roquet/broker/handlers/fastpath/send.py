@@ -30,7 +30,8 @@ from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.uniform import UniformBatch, message_ids
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.templates.request import is_number, is_safe
-from roquet.transport.connection import Connection, SlowPath
+from roquet.transport.connection import Connection
+from roquet.transport.handling import SlowPath
 
 _KINDS_MAX: Final = 256
 _TAGS_MAX: Final = 1024
