@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from roquet import dev
     from roquet.client._consume.pull_flow import PrefetchLimits
     from roquet.client._consume.pull_result import PullResult, PullStatus
+    from roquet.client.config import ClientConfig
     from roquet.client.consumer import Consumer
     from roquet.client.producer import Producer
     from roquet.client.pull_consumer import PullConsumer
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AccessDenied",
     "CallTimeout",
+    "ClientConfig",
     "ConfigError",
     "ConnectionClosed",
     "Consumer",
@@ -71,6 +73,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ClientConfig": "client.config",
     "Consumer": "client.consumer",
     "Credentials": "protocol.remoting.signing",
     "PrefetchLimits": "client._consume.pull_flow",

@@ -24,7 +24,9 @@ def test_names_mean_what_they_say() -> None:
         "tlsCaFile": "ca.pem",
         "tlsVerify": "ca",
     }
-    assert access_of(values) == Access(Credentials("a", "b", "c"), Tls("ca.pem", verify="ca"))
+    assert access_of(values) == Access(
+        credentials=Credentials("a", "b", "c"), tls=Tls("ca.pem", verify="ca")
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def test_names_mean_what_they_say() -> None:
     ],
 )
 def test_what_only_tls_has_asks_for_tls(values: dict[str, str], tls: Tls | None) -> None:
-    assert access_of(values).tls == tls
+    assert access_of(values).get("tls") == tls
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ def test_nothing_is_signed_or_encrypted_unless_somebody_says_so() -> None:
 
 
 def test_the_secret_comes_from_the_environment() -> None:
-    assert told("--access-key", "account", ROQUET_SECRET_KEY="hidden") == Access(KEYS)
-    assert told(ROQUET_ACCESS_KEY="account", ROQUET_SECRET_KEY="hidden") == Access(KEYS)
+    assert told("--access-key", "account", ROQUET_SECRET_KEY="hidden") == Access(credentials=KEYS)
+    assert told(ROQUET_ACCESS_KEY="account", ROQUET_SECRET_KEY="hidden") == Access(credentials=KEYS)
 
 
 def test_the_secret_is_no_option() -> None:
@@ -50,15 +50,17 @@ def test_the_secret_is_no_option() -> None:
 def test_everything_may_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "access"
     file.write_text("accessKey=account\nsecretKey=hidden\ntlsCaFile=ca.pem\ntlsKeyPassword=p\n")
-    assert told("--access-file", file) == Access(KEYS, Tls("ca.pem", key_password="p"))
-    assert told("--tls-verify", "ca", ROQUET_ACCESS_FILE=str(file)).tls == Tls(
+    assert told("--access-file", file) == Access(
+        credentials=KEYS, tls=Tls("ca.pem", key_password="p")
+    )
+    assert told("--tls-verify", "ca", ROQUET_ACCESS_FILE=str(file))["tls"] == Tls(
         "ca.pem", key_password="p", verify="ca"
     )
 
 
 @pytest.mark.parametrize("options", [["--use-tls"], ["--tls-verify", "full"]])
 def test_tls_without_anything_else_trusts_the_machine_s_authorities(options: list[str]) -> None:
-    assert told(*options).tls == Tls()
+    assert told(*options)["tls"] == Tls()
 
 
 def test_tls_from_the_environment() -> None:

@@ -204,7 +204,9 @@ def test_the_broker_s_settings_have_the_defaults_that_the_guide_says() -> None:
             assert [defaults[name]] == (code_in(default) or [""]), name
 
 
-@pytest.mark.parametrize("of", ["Producer", "Consumer", "PrefetchLimits", "PullConsumer", "Tls"])
+@pytest.mark.parametrize(
+    "of", ["Producer", "Consumer", "PrefetchLimits", "PullConsumer", "ClientConfig", "Tls"]
+)
 def test_the_client_s_settings_and_defaults_are_those_of_the_guide(of: str) -> None:
     parameters = inspect.signature(getattr(roquet, of)).parameters.values()
     optional = {

@@ -111,5 +111,7 @@ def test_pipelines_have_keys(spark: SparkSession, signed: str, tmp_path: Path) -
     job = Archive(Topics(signed, ("ReadOnly",), options=WITH_KEYS), str(tmp_path / "archive"))
     assert KEYS.secret_key not in repr(job)
     assert archive(spark, job).rows == 1
-    sampled = lag(spark, Lag(signed, str(tmp_path / "lag"), for_s=0.1, access=Access(ADMIN)))
+    sampled = lag(
+        spark, Lag(signed, str(tmp_path / "lag"), for_s=0.1, access=Access(credentials=ADMIN))
+    )
     assert (sampled.samples, sampled.failed) == (1, 0)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypedDict, cast
 
 from roquet.common.settings import read_file
 from roquet.errors import ConfigError
@@ -30,18 +29,14 @@ NAMES: Final = (*_KEYS, _USE_TLS, *_TLS)
 SECRETS: Final = frozenset(("secretKey", "securityToken", "tlsKeyPassword"))
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """The credentials and TLS settings of connections.
+class Access(TypedDict, total=False):
+    """The credentials and TLS settings of connections, as keyword arguments of every client.
 
     Without credentials requests are not signed, without TLS they are not encrypted.
     """
 
-    credentials: Credentials | None = None
-    tls: Tls | None = None
-
-
-NO_ACCESS: Final = Access()
+    credentials: Credentials
+    tls: Tls
 
 
 def access_of(values: Mapping[str, str]) -> Access:
@@ -53,7 +48,12 @@ def access_of(values: Mapping[str, str]) -> Access:
     :raises ConfigError: a value cannot be used, or a value that it needs is missing.
     """
     given = {name: values[name] for name in NAMES if values.get(name)}
-    return Access(_credentials(given), _tls(given))
+    access = Access()
+    if (credentials := _credentials(given)) is not None:
+        access["credentials"] = credentials
+    if (tls := _tls(given)) is not None:
+        access["tls"] = tls
+    return access
 
 
 def _credentials(given: Mapping[str, str]) -> Credentials | None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
-from roquet.admin.access import NO_ACCESS, Access
-from roquet.client._net.name_servers import NameServers, split_addresses
-from roquet.client._net.session import Session
-from roquet.common.runtime import Runtime
+from roquet.client._net.client import Client
 from roquet.protocol.bodies.tables import BrokerData, ClusterInfo, parse
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -20,41 +16,15 @@ TIMEOUT_MS: Final = 5000
 T = TypeVar("T")
 
 
-class Cluster:
-    """A client of a cluster for administration: asks name servers and brokers.
-
-    :param name_servers: `host:port`; several are separated by `;`.
-    :param access: the credentials and TLS settings of all connections.
-    """
-
-    def __init__(
-        self, name_servers: str, access: Access = NO_ACCESS, runtime: Runtime | None = None
-    ) -> None:
-        self._session = Session(
-            name_servers, credentials=access.credentials, tls=access.tls, runtime=runtime
-        )
-        self._names = NameServers(
-            split_addresses(name_servers), self._session.call, self._session.runtime.random
-        )
-
-    async def __aenter__(self) -> Self:
-        await self._session.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._session.__aexit__(kind, error, trace)
+class Cluster(Client):
+    """A client of a cluster for administration: asks name servers and brokers."""
 
     async def brokers(self) -> Mapping[str, BrokerData]:
         """All brokers by broker name, which a master and its slaves share.
 
         :raises ConnectionClosed, CallTimeout: no name server answers.
         """
-        answer = await self._names.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+        answer = await self._session.name_servers.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
         return parse(_checked(answer, "the name server").body, ClusterInfo.from_json).brokers
 
     async def ask(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from roquet.client._consume.allocation import Strategy, average
 from roquet.client._consume.assignment import Assignment
@@ -26,12 +26,12 @@ from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.rebalancer import Rebalancer
 from roquet.client._consume.send_back import NoSendBack, SendBack
 from roquet.client._consume.start_position import Start, start_offset, wire_name
+from roquet.client._net.client import Client
 from roquet.client._net.heartbeats import GroupMember
-from roquet.client._net.session import Session
 from roquet.client._net.tasks import Tasks, every
+from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.received import NEVER_AGAIN, ReceivedMessage
 from roquet.client.selector import Sql, check_filter, subscription_to
-from roquet.common.runtime import Runtime
 from roquet.common.units import INT_MAX
 from roquet.errors import ConfigError, DamagedBody, MessageError, RouteNotFound
 from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData, Subscription
@@ -45,8 +45,6 @@ from roquet.protocol.records.message import (
     check_topic,
 )
 from roquet.protocol.records.record import Record
-from roquet.protocol.remoting.signing import Credentials
-from roquet.transport.tls import Tls
 
 __all__ = ["Consumer", "ReceivedMessage"]
 
@@ -63,7 +61,7 @@ HAND_BACK_S_MAX: Final = 3.0
 """How long closing waits for the brokers to take back failed messages."""
 
 
-class Consumer:
+class Consumer(Client):
     """A member of a consumer group. The members of a group share the queues of their topics.
 
         async with Consumer("127.0.0.1:9876", "billing", {"orders": "new||paid"}) as consumer:
@@ -75,7 +73,7 @@ class Consumer:
     Several tasks may iterate over one consumer at the same time; each task acknowledges its own
     messages.
 
-    :param name_server: `host:port`; several are separated by semicolons.
+    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
     :param group: the name of the consumer group.
     :param topics: a topic, several topics, or a mapping of topics to filters: `*`, tags joined by
         `||`, or `Sql`. All members of a group must have the same subscriptions
@@ -98,22 +96,19 @@ class Consumer:
         `ordered` it goes to the dead letter topic at once. A message whose body does not match
         its checksum goes there at once in either case.
     :param strategy: the allocation rule; it must be the same in all members of a group.
-    :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
-    :param tls: encrypt the connections to name servers and brokers, and verify the servers.
-    :param client_id: the id of this client, `address@anything`, unique per process. A
-        broadcasting member needs one that is the same after a restart, because it names the
-        folder of the offsets (docs/pitfalls.md#trap-65). Other members get a random one.
     :param progress_folder: the folder of the offsets of broadcasting members, which are stored in
         `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
-    :param runtime: clock and random numbers; simulations replace them.
-    :raises ConfigError: `broadcast` lacks `client_id`, `progress_folder` lacks `broadcast`, there
-        is no topic, an SQL92 expression is empty, or a number is out of range.
+    :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`. A broadcasting
+        member needs a `client_id` that is the same after a restart, because it names the folder
+        of the offsets (docs/pitfalls.md#trap-65).
+    :raises ConfigError: an argument cannot be used; the message names it. `broadcast` needs
+        `client_id`, `progress_folder` needs `broadcast`.
     :raises MessageError: a topic or group name is not allowed.
     """
 
     def __init__(
         self,
-        name_server: str,
+        name_server: str | ClientConfig,
         group: str,
         topics: str | Iterable[str] | Mapping[str, str | Sql],
         start: Start = "last",
@@ -125,12 +120,10 @@ class Consumer:
         limits: PrefetchLimits | None = None,
         uncompressed_max: int = UNCOMPRESSED_MAX,
         strategy: Strategy = average,
-        credentials: Credentials | None = None,
-        tls: Tls | None = None,
-        client_id: str | None = None,
         progress_folder: str | Path | None = None,
-        runtime: Runtime | None = None,
+        **client: Unpack[ClientOptions],
     ) -> None:
+        super().__init__(name_server, **client)
         check_group(group)
         tries_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
         for name, number, least in (
@@ -141,9 +134,6 @@ class Consumer:
                 raise ConfigError(f"{name} is {number}: allowed are {least} to {INT_MAX}")
         self._group = group
         self._start_at = start
-        self._session = Session(
-            name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime
-        )
         retry_topic = None if broadcast else RETRY_PREFIX + group
         self._subscriptions = _subscriptions(topics, retry_topic, self._session.runtime.now_ms())
         self._message_model = BROADCASTING if broadcast else CLUSTERING
@@ -157,7 +147,7 @@ class Consumer:
                 "progress_folder needs broadcast=True: otherwise the brokers store the offsets"
             )
         self._offsets: OffsetStore = (
-            local_offsets(progress_folder, client_id, group, self._session.runtime)
+            local_offsets(progress_folder, self.config.client_id, group, self._session.runtime)
             if broadcast
             else BrokerOffsets(self._session, group)
         )
@@ -194,7 +184,7 @@ class Consumer:
         :raises ConfigError: a broker is too old for SQL92 expressions.
         :raises StoreError: the offset file of a broadcasting member cannot be read.
         """
-        await self._session.__aenter__()
+        await super().__aenter__()
         try:
             await self._join()
         except BaseException:
@@ -263,7 +253,7 @@ class Consumer:
             await self._tasks.close()
             await self._assignment.close()
         finally:
-            await self._session.__aexit__(kind, error, trace)
+            await super().__aexit__(kind, error, trace)
 
     def _wake(self) -> None:
         """Rebalance soon: the members of the group or the brokers changed."""

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
-from typing import Final, Self, overload
+from typing import Final, Self, Unpack, overload
 
+from roquet.client._net.client import Client
 from roquet.client._net.identity import address_bytes
 from roquet.client._net.replies import reply_properties
-from roquet.client._net.session import Session
 from roquet.client._send.batches import batches, check_batch
 from roquet.client._send.encoded_message import (
     COMPRESS_FROM_SIZE,
@@ -22,9 +21,9 @@ from roquet.client._send.encoded_message import (
 from roquet.client._send.queue_choice import queue_of_key
 from roquet.client._send.sender import Pick, Sender
 from roquet.client._send.unique_key import UniqueKeys
+from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
-from roquet.common.runtime import Runtime
 from roquet.common.units import INT_MAX
 from roquet.errors import CallTimeout, MessageError, RouteNotFound
 from roquet.protocol.records.message import (
@@ -36,21 +35,28 @@ from roquet.protocol.records.message import (
     check_group,
     reply_topic,
 )
-from roquet.protocol.remoting.signing import Credentials
-from roquet.transport.tls import Tls
 
 __all__ = ["Producer", "SendResult", "SendStatus"]
 
 TIMEOUT_MS: Final = 3000
 
 
-class Producer:
+class ProducerOptions(ClientOptions, total=False):
+    """The keyword arguments of `Producer`, for producers that add to it."""
+
+    timeout_ms: int
+    retries: int
+    compress_from_size: int
+    avoid_slow_brokers: bool
+
+
+class Producer(Client):
     """Sends messages. Use it as `async with Producer(...) as producer`.
 
     Any number of tasks may use one producer at the same time. Their calls share one connection per
     broker, so `await asyncio.gather(*(producer.send(...) for ...))` reaches a high rate.
 
-    :param name_server: `host:port`; several are separated by semicolons.
+    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
     :param group: the name of the producer group; brokers list producers by it.
     :param timeout_ms: the time in ms for one send including its retries; each call may override
         it.
@@ -59,36 +65,27 @@ class Producer:
     :param compress_from_size: bodies of at least this many bytes are compressed with zlib.
     :param avoid_slow_brokers: avoid brokers for a while whose last send was slow or failed
         (docs/protocol/producing.md#choosing-a-queue).
-    :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
-    :param tls: encrypt the connections to name servers and brokers, and verify the servers.
-    :param client_id: the id of this client, `address@anything`, unique per process. None means a
-        random one.
-    :param runtime: clock and random numbers; simulations replace them.
-    :raises ConfigError: `name_server` is not `host:port`.
+    :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`.
+    :raises ConfigError: an argument cannot be used; the message names it.
     :raises MessageError: the group name is not allowed.
     """
 
     def __init__(
         self,
-        name_server: str,
+        name_server: str | ClientConfig,
         group: str,
         *,
         timeout_ms: int = TIMEOUT_MS,
         retries: int = 2,
         compress_from_size: int = COMPRESS_FROM_SIZE,
         avoid_slow_brokers: bool = False,
-        credentials: Credentials | None = None,
-        tls: Tls | None = None,
-        client_id: str | None = None,
-        runtime: Runtime | None = None,
+        **client: Unpack[ClientOptions],
     ) -> None:
+        super().__init__(name_server, **client)
         check_group(group)
         self._group = group
         self._timeout_ms = timeout_ms
         self._compress_from_size = compress_from_size
-        self._session = Session(
-            name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime
-        )
         self._sender = Sender(self._session, group, retries, avoid_slow_brokers=avoid_slow_brokers)
         chance = self._session.runtime.random
         address = address_bytes(self._session.client_id, chance)
@@ -97,17 +94,9 @@ class Producer:
         """Topics for which all brokers of the cluster have got a heartbeat (see `request`)."""
 
     async def __aenter__(self) -> Self:
-        await self._session.__aenter__()
+        await super().__aenter__()
         self._session.membership.join_as_producer(self._group)
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._session.__aexit__(kind, error, trace)
 
     @overload
     async def send(

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias, Unpack
 
 from roquet.client._consume.pull_request import HOLD_SWEEP_MS, pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net import queue_calls
+from roquet.client._net.client import Client
 from roquet.client._net.routes import MASTER_ID, BrokerAddress, read_addresses, subscribe_queues
-from roquet.client._net.session import Session, masters_only
+from roquet.client._net.session import masters_only
+from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.selector import Sql, check_filter, subscription_to
-from roquet.common.runtime import Runtime
 from roquet.protocol.bodies.tables import Route, Subscription
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.records.message import MessageQueue, check_group
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
-from roquet.protocol.remoting.signing import Credentials
-from roquet.transport.tls import Tls
 
 __all__ = ["PullConsumer", "PullResult", "PullStatus", "ReadFrom"]
 
 ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
 
 
-class PullConsumer:
+class PullConsumer(Client):
     """Reads queues by offset, without membership in a group.
 
     Its pulls carry their own subscription (sysFlag 4), so it sends no heartbeats, and any number
@@ -35,7 +33,7 @@ class PullConsumer:
     All methods raise `RouteNotFound` for a topic that no broker has, `ConnectionClosed` or
     `CallTimeout` if no broker can be asked, and `ResponseError` if a broker refuses.
 
-    :param name_server: `host:port`; several are separated by semicolons.
+    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
     :param group: the group whose name the pulls carry. Brokers create it on demand if they have
         `autoCreateSubscriptionGroup=true`.
     :param read_from: "any": the master, the replica that the broker suggests to a reader with a
@@ -43,48 +41,27 @@ class PullConsumer:
         slave; the master if there is no slave. "slave-only": only slaves.
     :param timeout_ms: the time in ms for each call to one broker process. When a call fails, the
         next replica is asked.
-    :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
-    :param tls: encrypt the connections to name servers and brokers, and verify the servers.
-    :param client_id: the id of this client, `address@anything`, unique per process. None means a
-        random one.
-    :param runtime: clock and random numbers; simulations replace them.
-    :raises ConfigError: `name_server` is not `host:port`.
+    :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`.
+    :raises ConfigError: an argument cannot be used; the message names it.
     :raises MessageError: the group name is not allowed.
     """
 
     def __init__(
         self,
-        name_server: str,
+        name_server: str | ClientConfig,
         *,
         group: str = "roquet-pull",
         read_from: ReadFrom = "any",
         timeout_ms: int = 3000,
-        credentials: Credentials | None = None,
-        tls: Tls | None = None,
-        client_id: str | None = None,
-        runtime: Runtime | None = None,
+        **client: Unpack[ClientOptions],
     ) -> None:
+        super().__init__(name_server, **client)
         check_group(group)
         self._group = group
         self._read_from = read_from
         self._timeout_ms = timeout_ms
-        self._session = Session(
-            name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime
-        )
         self._checked: set[Subscription] = set()
         self._suggested: dict[MessageQueue, int] = {}
-
-    async def __aenter__(self) -> Self:
-        await self._session.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._session.__aexit__(kind, error, trace)
 
     async def topics(self) -> list[str]:
         """The names of all topics that the name server knows, including system topics."""

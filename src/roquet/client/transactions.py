@@ -10,16 +10,16 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.tasks import attempt
-from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE, outgoing_half
+from roquet.client._send.encoded_message import outgoing_half
 from roquet.client._send.fifo_semaphore import FifoSemaphore
-from roquet.client.producer import TIMEOUT_MS, Producer
+from roquet.client.config import ClientConfig
+from roquet.client.producer import Producer, ProducerOptions
 from roquet.client.received import ReceivedMessage, received
 from roquet.client.send_result import SendResult, SendStatus
-from roquet.common.runtime import Runtime
 from roquet.errors import RoquetError, RouteNotFound
 from roquet.protocol.headers.transactions import (
     COMMIT,
@@ -34,9 +34,7 @@ from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked
-from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.connection import Connection
-from roquet.transport.tls import Tls
 
 __all__ = ["TransactionProducer", "TransactionResult", "TransactionState"]
 
@@ -99,43 +97,24 @@ class TransactionProducer(Producer):
     another process or one that was started later. So `check` must decide by data that all of them
     can read.
 
-    The other parameters are those of `Producer`.
-
     :param check: called for transactions whose outcome a broker does not know. If it raises, the
         transaction stays open and the broker asks again.
     :param topics: topics whose brokers get a heartbeat as soon as this producer starts, so that
         they can ask it about transactions that an earlier producer left open. Brokers that create
         topics on demand (`TBW102`) get it in any case; others get it after the first send.
+    :param options: the keyword arguments of `Producer`.
     """
 
     def __init__(
         self,
-        name_server: str,
+        name_server: str | ClientConfig,
         group: str,
         check: Check,
         *,
         topics: Iterable[str] = (),
-        timeout_ms: int = TIMEOUT_MS,
-        retries: int = 2,
-        compress_from_size: int = COMPRESS_FROM_SIZE,
-        avoid_slow_brokers: bool = False,
-        credentials: Credentials | None = None,
-        tls: Tls | None = None,
-        client_id: str | None = None,
-        runtime: Runtime | None = None,
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        super().__init__(
-            name_server,
-            group,
-            timeout_ms=timeout_ms,
-            retries=retries,
-            compress_from_size=compress_from_size,
-            avoid_slow_brokers=avoid_slow_brokers,
-            credentials=credentials,
-            tls=tls,
-            client_id=client_id,
-            runtime=runtime,
-        )
+        super().__init__(name_server, group, **options)
         self._check = check
         self._topics = (m.DEFAULT_TOPIC, *topics)
         self._turns = FifoSemaphore(CHECKS_AT_ONCE)

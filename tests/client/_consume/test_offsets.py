@@ -6,6 +6,7 @@ import asyncio
 
 from roquet.client._consume.offsets import BrokerOffsets
 from roquet.client._net.session import Session
+from roquet.client.config import ClientConfig
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -35,7 +36,9 @@ def test_while_one_broker_does_not_answer_the_next_is_not_set_back() -> None:
         host.boot()
 
         async def begin() -> tuple[Session, BrokerOffsets, asyncio.Task[None]]:
-            session = await Session(f"{NAMES}:9876", runtime=host.runtime()).__aenter__()
+            session = await Session(
+                ClientConfig(f"{NAMES}:9876", runtime=host.runtime())
+            ).__aenter__()
             await session.routes.route("T")
             sim.network.isolate(MASTER)
             progress = BrokerOffsets(session, "G")
@@ -68,7 +71,7 @@ def test_of_a_topic_one_queue_is_told_before_the_others(
             times.append(cluster.sim.now_s)
 
     async def store() -> None:
-        async with Session(NAME_SERVER, runtime=cluster.client.runtime()) as session:
+        async with Session(ClientConfig(NAME_SERVER, runtime=cluster.client.runtime())) as session:
             progress = BrokerOffsets(session, "G")
             queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
             await asyncio.gather(*(progress.store(queue, lambda: 1) for queue in queues))

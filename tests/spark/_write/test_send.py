@@ -9,6 +9,7 @@ import pytest
 
 from roquet.client._net.session import Session
 from roquet.client._send.sender import Sender
+from roquet.client.config import ClientConfig
 from roquet.errors import AccessDenied, CallTimeout, Refused, ResponseError
 from roquet.protocol.records.batch import split_batch
 from roquet.protocol.records.message import MessageQueue
@@ -72,7 +73,9 @@ def send(
 
     async def work() -> None:
         runtime = cluster.client.runtime()
-        async with Session(NAME_SERVER, client_id=f"{CLIENT}@sink", runtime=runtime) as session:
+        async with Session(
+            ClientConfig(NAME_SERVER, client_id=f"{CLIENT}@sink", runtime=runtime)
+        ) as session:
             sender = Sender(session, "P", 0)
             queues = await sender.queues("T", 1000)
             (batch,) = numbered(20, key=key)

@@ -239,7 +239,7 @@ def run(name_servers: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
     from roquet.admin.cluster import Cluster
 
     async def inside() -> T:
-        async with Cluster(name_servers, access()) as cluster:
+        async with Cluster(name_servers, **access()) as cluster:
             return await work(cluster)
 
     try:

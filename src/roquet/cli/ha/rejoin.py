@@ -60,7 +60,7 @@ class Rejoin:
             return
         if not own.name_servers:
             raise ConfigError("no name server is configured: give --namesrv, or --master and --id")
-        async with Cluster(own.namesrv_addr, access()) as cluster:
+        async with Cluster(own.namesrv_addr, **access()) as cluster:
             brokers = await cluster.brokers()
         known = brokers[own.broker_name].addresses if own.broker_name in brokers else {}
         self._master = self._master or known.get(MASTER_ID)

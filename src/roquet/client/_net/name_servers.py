@@ -8,30 +8,13 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterable
 
-from roquet.errors import CallTimeout, ConfigError, ConnectionClosed
+from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.command import Command
-from roquet.transport.channels import split_address
 
 TIMEOUT_MS = 3000
 
 Call = Callable[[str, Command, int], Awaitable[Command]]
 """Address, request, timeout in ms -> the response."""
-
-
-def split_addresses(text: str) -> list[str]:
-    """Split `host:port;host:port` into addresses.
-
-    :raises ConfigError: there is no address, or one is not `host:port`.
-    """
-    addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
-    if not addresses:
-        raise ConfigError(f"name server {text!r}: give host:port, several separated by semicolons")
-    for address in addresses:
-        try:
-            split_address(address)
-        except ValueError as error:
-            raise ConfigError(f"name server: {error}") from error
-    return addresses
 
 
 class NameServers:

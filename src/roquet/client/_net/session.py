@@ -10,20 +10,19 @@ from typing import Self, TypeVar
 from roquet.client._net.first_commit import FirstCommitGuard
 from roquet.client._net.heartbeats import Heartbeats
 from roquet.client._net.identity import new_client_id
-from roquet.client._net.name_servers import NameServers, split_addresses
+from roquet.client._net.name_servers import NameServers
 from roquet.client._net.replies import Replies
 from roquet.client._net.route_table import REFRESH_PERIOD_S, RouteTable
 from roquet.client._net.routes import MASTER_ID, BrokerAddress, read_addresses
 from roquet.client._net.tasks import Tasks, attempt, every
+from roquet.client.config import ClientConfig
 from roquet.common.runtime import Runtime
 from roquet.errors import CallTimeout, ConnectionClosed, RouteNotFound
 from roquet.protocol.bodies.tables import Route
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.command import Command
-from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
-from roquet.transport.tls import Tls
 
 AVOID_S = 5.0
 """How long an address whose connection failed is asked only after the other addresses."""
@@ -47,27 +46,17 @@ class Session:
     Invariant: there is at most one open connection per address.
     """
 
-    def __init__(
-        self,
-        name_server: str,
-        *,
-        credentials: Credentials | None = None,
-        tls: Tls | None = None,
-        client_id: str | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
-        self.runtime = runtime or Runtime()
-        self.client_id = client_id or new_client_id(self.runtime.random)
+    def __init__(self, config: ClientConfig) -> None:
+        self.runtime = config.runtime or Runtime()
+        self.client_id = config.client_id or new_client_id(self.runtime.random)
         self.tasks = Tasks()
-        self._name_servers = NameServers(
-            split_addresses(name_server), self.call, self.runtime.random
-        )
-        self.routes = RouteTable(self._name_servers)
+        self.name_servers = NameServers(config.addresses, self.call, self.runtime.random)
+        self.routes = RouteTable(self.name_servers)
         self.membership = Heartbeats(self.client_id, self.call, self.routes)
         self.replies = Replies(self.runtime)
         self.first_commits = FirstCommitGuard()
         handlers = {**self.membership.handlers, **self.replies.handlers}
-        self._channels = Channels(handlers, credentials=credentials, tls=tls)
+        self._channels = Channels(handlers, credentials=config.credentials, tls=config.tls)
         self._connections: dict[str, Connection] = {}
         self._silent_calls: dict[str, int] = {}
         self._avoided_until: dict[str, float] = {}
@@ -95,7 +84,7 @@ class Session:
     async def _refresh(self) -> None:
         await self.routes.refresh_all()
         in_use = {at.address for at in self.routes.addresses()}
-        self._channels.forget_all_but(in_use | set(self._name_servers.addresses))
+        self._channels.forget_all_but(in_use | set(self.name_servers.addresses))
 
     # calls
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self, TypeAlias, cast
 
-from roquet.admin.access import NO_ACCESS, Access
+from roquet.admin.access import Access
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.spark._options.access import ACCESS_NAMES, access
 from roquet.spark._options.mode import Mode, mode, uncompressed_max
@@ -73,7 +73,7 @@ class ReadOptions:
     max_trigger_delay_ms: int = 15 * 60_000
     mode: Mode = Mode.FAILFAST
     uncompressed_max: int = UNCOMPRESSED_MAX
-    access: Access = NO_ACCESS
+    access: Access = field(default_factory=Access)
     believes_slaves: bool = False
 
     @property

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, cast
 
-from roquet.admin.access import NO_ACCESS, Access
+from roquet.admin.access import Access
 from roquet.client._send.batches import BATCH_SIZE_MAX
 from roquet.spark._options.access import ACCESS_NAMES, access
 from roquet.spark._options.values import (
@@ -51,7 +51,7 @@ class WriteOptions:
     batch_rows: int = 2000
     batch_size: int = 1024 * 1024
     fail_on_unsafe: bool = False
-    access: Access = NO_ACCESS
+    access: Access = field(default_factory=Access)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -61,9 +61,9 @@ class WriteOptions:
         """
         values = by_right_name(options, _NAMES)
         fields: dict[str, object] = {"name_server": name_server(values), "access": access(values)}
-        for name, (field, parse) in _SIMPLE.items():
+        for name, (field_name, parse) in _SIMPLE.items():
             if name in values:
-                fields[field] = parse(name, values[name])
+                fields[field_name] = parse(name, values[name])
         return cls(**cast(dict[str, Any], fields))
 
 

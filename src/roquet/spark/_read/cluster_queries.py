@@ -41,8 +41,7 @@ def client(options: ReadOptions) -> PullConsumer:
         group=options.group,
         read_from=options.read_from,
         timeout_ms=options.pull_timeout_ms,
-        credentials=options.access.credentials,
-        tls=options.access.tls,
+        **options.access,
     )
 
 

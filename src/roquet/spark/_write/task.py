@@ -17,6 +17,7 @@ from roquet.client._net.identity import address_bytes
 from roquet.client._net.session import Session
 from roquet.client._send.sender import Sender
 from roquet.client._send.unique_key import UniqueKeys
+from roquet.client.config import ClientConfig
 from roquet.errors import RoquetError
 from roquet.spark._arrow.slices import Ints, indices
 from roquet.spark._options.write import Delivery, WriteOptions
@@ -69,10 +70,7 @@ async def _write(
     options: WriteOptions,
     reading: ThreadPoolExecutor,
 ) -> Counts:
-    access = options.access
-    async with Session(
-        options.name_server, credentials=access.credentials, tls=access.tls
-    ) as session:
+    async with Session(ClientConfig(options.name_server, **options.access)) as session:
         session.membership.join_as_producer(options.group)
         writing = _Writing(session, task, options)
         try:

@@ -113,7 +113,7 @@ class _Watching:
         self.told(found)
 
     async def _ask(self) -> Backlog:
-        async with Cluster(self.job.name_server, self.job.access) as cluster:
+        async with Cluster(self.job.name_server, **self.job.access) as cluster:
             return await backlog(cluster, self.job.groups)
 
     def write(self) -> None:

@@ -1,0 +1,88 @@
+"""How clients reach a cluster: the settings that all of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, TypedDict, Unpack
+
+from roquet.common.runtime import Runtime
+from roquet.errors import ConfigError
+from roquet.protocol.remoting.signing import Credentials
+from roquet.transport.channels import split_address
+from roquet.transport.tls import Tls
+
+__all__ = ["ClientConfig", "ClientOptions"]
+
+
+class ClientOptions(TypedDict, total=False):
+    """The parameters of `ClientConfig` after the first, as keyword arguments of every client."""
+
+    credentials: Credentials | None
+    tls: Tls | None
+    client_id: str | None
+    runtime: Runtime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """How a client reaches its cluster. Several clients may share one config.
+
+    All clients take a config in place of a name server:
+
+        config = ClientConfig("127.0.0.1:9876", credentials=Credentials("account", "secret"))
+        async with Producer(config, "shop") as producer, PullConsumer(config) as reader:
+            ...
+
+    :param name_server: `host:port`; several are separated by semicolons.
+    :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
+    :param tls: encrypt the connections to name servers and brokers, and verify the servers.
+    :param client_id: the id of the client, `address@anything`. No two clients may have the same,
+        so a config with an id is for one client. None: each client gets a random one.
+    :param runtime: clock and random numbers; simulations replace them.
+    :raises ConfigError: an argument cannot be used; the message names it.
+    """
+
+    name_server: str
+    credentials: Credentials | None = None
+    tls: Tls | None = None
+    client_id: str | None = None
+    # None and not a new Runtime: tasks of Spark, which get copies of a config, would all draw the
+    # same random numbers for their ids.
+    runtime: Runtime | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name_server, str) or not self.addresses:
+            raise ConfigError(
+                f"name_server is {self.name_server!r}: "
+                "give host:port, several separated by semicolons"
+            )
+        for address in self.addresses:
+            try:
+                split_address(address)
+            except ValueError as error:
+                raise ConfigError(f"name_server: {error}") from error
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise ConfigError(f"{name} is {value!r}: give a {kind.__name__}, or None")
+        if self.client_id == "":
+            raise ConfigError("client_id is empty: give an id, or None for a random one")
+
+    @classmethod
+    def of(cls, name_server: str | ClientConfig, **options: Unpack[ClientOptions]) -> ClientConfig:
+        """The config that the arguments of a client mean.
+
+        :param name_server: the name server, or a config, of which `options` replace values.
+        """
+        if isinstance(name_server, ClientConfig):
+            return replace(name_server, **options)
+        return cls(name_server, **options)
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the name servers."""
+        parts = self.name_server.replace(",", ";").split(";")
+        return [address for part in parts if (address := part.strip())]
+
+
+_KINDS: Final = {"credentials": Credentials, "tls": Tls, "client_id": str, "runtime": Runtime}

@@ -1,0 +1,110 @@
+"""What all clients share is given and checked once."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet import ClientConfig, ConfigError, Credentials, Tls
+from roquet.admin.cluster import Cluster
+from roquet.client._net.client import Client
+from roquet.client.config import ClientOptions
+from roquet.client.consumer import Consumer
+from roquet.client.producer import Producer, ProducerOptions
+from roquet.client.pull_consumer import PullConsumer
+from roquet.client.received import ReceivedMessage
+from roquet.client.transactions import TransactionProducer, TransactionState
+
+KEYS = Credentials("account", "secret")
+
+
+async def check(message: ReceivedMessage) -> TransactionState:
+    return TransactionState.COMMIT
+
+
+CLIENTS: dict[str, Callable[..., Client]] = {
+    "Producer": lambda server, **options: Producer(server, "G", **options),
+    "TransactionProducer": lambda server, **options: TransactionProducer(
+        server, "G", check, **options
+    ),
+    "Consumer": lambda server, **options: Consumer(server, "G", "T", **options),
+    "PullConsumer": PullConsumer,
+    "Cluster": Cluster,
+}
+every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+
+
+@every_client
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"credentials": "account"}, "credentials is 'account': give a Credentials, or None"),
+        ({"tls": True}, "tls is True: give a Tls, or None"),
+        ({"client_id": 7}, "client_id is 7: give a str, or None"),
+        ({"client_id": ""}, "client_id is empty"),
+        ({"runtime": 7}, "runtime is 7: give a Runtime, or None"),
+    ],
+)
+def test_a_wrong_option_is_named_by_every_client(
+    client: Callable[..., Client], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        client("ns:9876", **options)
+
+
+@every_client
+@pytest.mark.parametrize("server", ["", " ; ", "ns", "ns:", "ns:0", "a:1;b", ["a:1"], None])
+def test_a_wrong_name_server_is_named_by_every_client(
+    client: Callable[..., Client], server: Any
+) -> None:
+    with pytest.raises(ConfigError, match=r"^name_server"):
+        client(server)
+
+
+@every_client
+def test_an_unknown_option_is_refused_by_every_client(client: Callable[..., Client]) -> None:
+    with pytest.raises(TypeError, match="retrys"):
+        client("ns:9876", retrys=3)
+
+
+@every_client
+def test_every_client_takes_a_config_and_replaces_what_is_given_beside_it(
+    client: Callable[..., Client],
+) -> None:
+    config = ClientConfig("ns:9876", credentials=KEYS, client_id="10.0.0.1@shared")
+
+    assert client(config).config == config
+    assert client(config, tls=Tls(verify="ca")).config == dataclasses.replace(
+        config, tls=Tls(verify="ca")
+    )
+    assert client("ns:9876", credentials=KEYS, client_id="10.0.0.1@shared").config == config
+
+
+def test_name_servers_are_separated_by_semicolons_or_commas() -> None:
+    assert ClientConfig("a:1; b:2,[::1]:3;").addresses == ["a:1", "b:2", "[::1]:3"]
+
+
+def test_a_config_shows_no_secret_and_can_be_sent_to_tasks_of_spark() -> None:
+    config = ClientConfig("ns:9876", KEYS, Tls(key_password="hidden", cert_file="c"))
+
+    assert "secret" not in repr(config)
+    assert "hidden" not in repr(config)
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_the_options_of_clients_are_the_parameters_that_they_are_passed_on_to() -> None:
+    """Type checkers read the names and types from the options, programs get the parameters'."""
+    after_the_first = list(inspect.signature(ClientConfig).parameters)[1:]
+    assert list(ClientOptions.__annotations__) == after_the_first
+
+    of_producers = [
+        name
+        for name, parameter in inspect.signature(Producer).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    assert ProducerOptions.__annotations__.keys() - ClientOptions.__annotations__ == {*of_producers}
