@@ -208,15 +208,16 @@ class HaServer:
         self.slave_count = len(streaming)
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
-    def is_gone(self, connection: _SlaveConnection, progress: SlaveFollow) -> None:
+    def note_end(self, connection: _SlaveConnection, progress: SlaveFollow) -> None:
         """Log and remember the end of a connection.
 
         A peer that never sent a report was no slave. It is logged as such and not remembered, so
         that `why_no_slave` and `progress` name slaves only.
 
-        The end of a slave that was useful for some time is logged once a minute per host. Other
-        ends are logged once a minute per reason, and per host only when the reason changes;
-        numbers in a reason do not count.
+        Logged at most once a minute: per host, if the slave had acknowledged bytes and had stayed
+        `LASTING_MS` or longer; otherwise per reason. The connection of a slave that acknowledged
+        nothing is not logged if it ends for the same reason as the host's last one. Numbers in a
+        reason do not count.
         """
         if not connection.has_reported:
             text = "connection to the HA port ended, no slave: peer=%s reason=%s"
@@ -349,7 +350,7 @@ class _SlaveConnection(asyncio.Protocol):
         self.feed(master.Closed())
         self._server.closed(self)
         if is_news:
-            self._server.is_gone(self, before)
+            self._server.note_end(self, before)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -400,7 +401,7 @@ class _SlaveConnection(asyncio.Protocol):
             self._loop.call_soon(self.feed, master.WriteReady())
 
     def _drop(self, reason: str) -> None:
-        self._server.is_gone(self, self.progress(reason))
+        self._server.note_end(self, self.progress(reason))
         self.transport.abort()
 
     @property

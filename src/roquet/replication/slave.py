@@ -64,9 +64,9 @@ class Rules:
 class Follower:
     """The state of a slave between two events.
 
-    Invariant: `tail` are the last bytes before `end` that this session has not compared yet. The
-    master's next byte is the one at `position`, unless the log is empty. Only bytes that were
-    compared or appended are reported.
+    Invariant: `tail` has the bytes from `position` to `end`: the last ones of this log, which this
+    session has still to compare with the master's. The master's next byte is the one at `position`,
+    unless the log is empty. Reports name `position`, so only bytes that were compared or appended.
 
     :param file_size: bytes of a segment.
     :param end: the physical offset after the last byte of the slave's log.

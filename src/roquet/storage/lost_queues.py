@@ -1,4 +1,4 @@
-"""Rebuilds consume queues from the log whose files were truncated or deleted (decision 0035)."""
+"""Rebuilds, from the log, consume queues whose files were truncated or deleted (decision 0035)."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> li
 
     Retention deletes a queue's file when all its records are deleted from the log. So as a rule the
     first entry that is left is of a record from before the log's start, and nothing else is read.
-    Otherwise the log is read up to that record. Of sound queues that happens to one in 300,000 (the
-    entries of a file), whose first record left in the log has the first entry of a file.
+    Otherwise the log is read up to that record. A sound queue needs that only if its first record
+    still in the log has the first entry of a queue file: one in 300,000, the entries of a file.
     """
     late: dict[QueueName, tuple[ConsumeQueue, int]] = {}
     lost: list[ConsumeQueue] = []
@@ -125,7 +125,7 @@ class _Fresh:
 
 
 class _Again(Dispatch):
-    """Dispatches records to fresh queues that the store's dispatch has dispatched before."""
+    """Dispatches to fresh queues the records that the store's dispatch has dispatched already."""
 
     def _log_event(self, text: str, *values: object) -> None:
         """Log nothing: the store's dispatch has logged these events."""

@@ -95,6 +95,8 @@ def recover(
     save_tail(end)
     log.truncate(end)
     log.synced_until(start)  # the bytes after it were written, but maybe never synced
+    # The whole log is dispatched again for queues that are `torn` (damaged or unreadable entries),
+    # for `lost` ones and `missing` entries (the mark counted more), and for those to rebuild.
     torn = [
         queue
         for queue in queues
@@ -116,7 +118,7 @@ def recover(
     dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
     dispatch.damaged = frozenset(hole.start for hole in damaged)
     dispatch.taken = taken
-    dispatch.recovers = True
+    dispatch.log_is_complete = True
     dispatch.verifies = verify and dispatch.position < start
     with room_wanted(DISPATCH):
         dispatch.catch_up()
@@ -124,7 +126,7 @@ def recover(
             # The log has all its records: these queues lack entries that should have been durable.
             _drop_damaged(dispatch.gaps)
             dispatch.position = log.start
-            dispatch.recovers = True
+            dispatch.log_is_complete = True
             dispatch.verifies = verify
             dispatch.catch_up()
     if index is not None:
@@ -203,9 +205,9 @@ def _drop_stale(log: CommitLog, queue: ConsumeQueue) -> None:
     """Drop the entries at a queue's end that do not match the record they point to.
 
     Apache's broker leaves truncated entries in the queue's files, and new records are written to
-    the log where they point to. It is not called if the checkpoint has a mark: the entries before
-    the mark were durable then. One of those that matches no record points to a damaged record, and
-    no other message may get its queue offset.
+    the log where they point to. Not called if the checkpoint has a mark: the entries before the
+    mark were durable. One that matches no record then points to a damaged record. It stays, so that
+    no other message gets its queue offset.
     """
     while queue.max_offset > queue.min_offset and not _is_true(log, queue, queue.max_offset - 1):
         queue.drop_last()

@@ -90,9 +90,9 @@ class Dispatch:
         self.damaged: Collection[int] = ()
         """Physical offsets of records whose bodies recovery found damaged; they get blank
         entries."""
-        self.recovers = False
-        """Whether the log is complete, as during recovery: an incomplete last record is damage
-        then. On a slave it may be incomplete until the master sends the rest."""
+        self.log_is_complete = False
+        """Whether no more bytes will follow the log's end, as during recovery: an incomplete last
+        record is damage then. On a slave the master may send the rest of it."""
         self.verifies = False
         """Whether to verify the next records, since recovery has not verified them."""
         self.taken: Collection[tuple[ConsumeQueue, int, PhysicalOffset]] = ()
@@ -191,7 +191,7 @@ class Dispatch:
         if self.stopped is not None and self._stopped_with_end == self._log.end:
             return grown
         try:
-            self._hole_ends.is_whole = self.recovers
+            self._hole_ends.is_whole = self.log_is_complete
             walk = pieces(
                 self._log, self.position, self._hole_ends, verify=self.verifies, known=self.damaged
             )
@@ -203,12 +203,12 @@ class Dispatch:
                     if self._index is not None and self._index.is_due:
                         self._flush_index(self._index)
             for queue, offset, at in self.taken:
-                self._keep(queue, offset, at)
+                self._put_blank(queue, offset, at)
             self.stopped = None
             self.damaged = ()
             self.taken = ()
             self.verifies = False
-            self.recovers = False
+            self.log_is_complete = False
         except CorruptRecord as error:
             self._stop(error)
         except Exception as error:
@@ -247,7 +247,7 @@ class Dispatch:
         """
         queue = self._queue_of_damaged(hole)
         if queue is not None and hole.request is not None:
-            self._keep(queue, hole.request.queue_offset, hole.start)
+            self._put_blank(queue, hole.request.queue_offset, hole.start)
         self.holes += 1
         self.hole_bytes += hole.size
         self.position = max(self.position, hole.end)
@@ -258,7 +258,7 @@ class Dispatch:
         )  # fmt: skip
         return [] if queue is None else [queue]
 
-    def _keep(self, queue: ConsumeQueue, offset: int, at: PhysicalOffset) -> None:
+    def _put_blank(self, queue: ConsumeQueue, offset: int, at: PhysicalOffset) -> None:
         """Write a blank for the damaged record at `at`, unless the queue has an entry for it."""
         if offset >= queue.max_offset and at >= queue.log_end and queue.can_go_on_at(offset):
             try:
