@@ -46,6 +46,7 @@ from roquet.protocol.headers.routing import RegisterBrokerHeader
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.storage.new_record import NewRecord
 
 TOPICS: Final = 10_000
 QUEUES: Final = 8
@@ -110,7 +111,9 @@ class Crowded:
                 queue = store.queue(f"topic-{number}", queue_id)
                 if number < WRITTEN and queue_id == 0:
                     for _ in range(3):
-                        store.append(queue, b"x" * 100, b"", (b"key",), 0, 0, 0, 1, bytes(8))
+                        host = store.config.store_host
+                        record = NewRecord(queue, b"x" * 100, b"", 0, 0, 1, host, host)
+                        store.append(record, (b"key",))
         for number in range(GROUPS):
             tables.groups.update(GroupConfig(f"group-{number}"), 1)
             for queue_id in range(QUEUES):

@@ -25,6 +25,7 @@ from roquet.common.units import PhysicalOffset
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.record import BLANK_SIZE, blank
 from roquet.storage.batch_records import BatchItem, BatchRecords
+from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig
 
 TOPIC: Final = "BenchmarkTest"
@@ -77,7 +78,8 @@ def put(store: Store, count: int, body: bytes, first: int = 0) -> None:
     queues = [store.queue(TOPIC, number) for number in range(QUEUES)]
     for number in range(first, first + count):
         key, text = properties(number)
-        store.append(queues[number % QUEUES], body, text, (key,), 0, 0, 0, 1, bytes(8))
+        record = NewRecord(queues[number % QUEUES], body, text, 0, 0, 1, bytes(8), bytes(8))
+        store.append(record, (key,))
         if number % GROUP == 0:
             store.end_turn()
     store.end_turn()

@@ -43,6 +43,7 @@ from roquet.transport.connection import Connection, Handler
 from roquet.transport.server import Server
 from roquet.transport.slices import Slices
 from tests.simulation.simulation import Host, Simulation
+from tests.storage.records import append_one
 
 ADDRESS: Final = "10.0.0.1"
 BROKER: Final = f"{ADDRESS}:10911"
@@ -198,8 +199,8 @@ class World:
             queue = self.store.queue(topic, queue_id)
             properties = m.join_properties({m.KEYS: " ".join(keys)} if keys else {}).encode()
             encoded = tuple(key.encode() for key in keys)
-            at = self.store.append(
-                queue, body, properties, encoded, 0, 0, 0, self.host.now_ms(), bytes(8)
+            at = append_one(
+                self.store, queue, body, properties, encoded, born_ms=self.host.now_ms()
             )
             self.store.end_turn()
             return at

@@ -30,6 +30,7 @@ from roquet.storage.fetch import FetchLimits
 from roquet.storage.store import Store, StoreConfig
 from roquet.transport.connection import Connection
 from tests.simulation.disk import Drive
+from tests.storage.records import append_one
 
 FORBID = 9999
 """A request that makes the topic one that may not be read."""
@@ -60,16 +61,8 @@ class Side:
         self.store.open()
         for number in range(QUEUES * PER_QUEUE):
             queue, tag = self.store.queue("T", number // 7 % QUEUES), "ab"[number % 2]
-            self.store.append(
-                queue,
-                b"%d" % number,
-                f"TAGS\x01{tag}".encode(),
-                (),
-                tag_code(tag),
-                0,
-                0,
-                1,
-                bytes(8),
+            append_one(
+                self.store, queue, b"%d" % number, f"TAGS\x01{tag}".encode(), tag_code=tag_code(tag)
             )
         self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
         self.topics.update(

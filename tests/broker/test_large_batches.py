@@ -19,7 +19,7 @@ from roquet.transport.slices import STEPS_MAX
 from tests.broker.harness import BROKER, Client
 from tests.broker.served import SEND, send, serving, started
 from tests.simulation.simulation import Simulation
-from tests.storage.records import bodies_in
+from tests.storage.records import append_one, bodies_in
 
 COUNT: Final = 34_000
 """More than one slice takes where the clock stands still within it."""
@@ -100,7 +100,7 @@ def test_others_are_served_between_its_parts_and_it_is_stored_as_one(
     assert not any(
         peer._transport is not None and peer._transport.is_reading() for peer in peers(broker)
     )
-    broker.store.append(broker.store.queue("T", 0), b"meanwhile", b"", (), 0, 0, 0, 1, bytes(8))
+    append_one(broker.store, broker.store.queue("T", 0), b"meanwhile")
     sim.run_until(lambda: bool(large.answers), 60)
     assert large.answers[0].code == ResponseCode.SUCCESS
     assert bodies_in(broker.store, "T") == [b"meanwhile", *ONE_BY_ONE]

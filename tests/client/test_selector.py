@@ -20,6 +20,7 @@ from tests.broker.served import send, serving, started
 from tests.client.cluster import FakeBroker, FakeCluster
 from tests.simulation.nodes import BrokerNode, NameServerNode
 from tests.simulation.simulation import Simulation
+from tests.storage.records import append_one
 
 NAMES, MASTER = "10.0.0.7", "10.0.0.1"
 ALLOWED = {"enablePropertyFilter": "true"}
@@ -93,9 +94,7 @@ def test_a_consumer_gets_what_its_expression_wants(sim: Simulation, noted: str) 
         broker = serving(world.node)
         queue = broker.store.queue("T", 0)
         for number in range(10):
-            broker.store.append(
-                queue, b"%d" % number, b"number\x01%d" % number, (), 0, 0, 0, 1, bytes(8)
-            )
+            append_one(broker.store, queue, b"%d" % number, b"number\x01%d" % number)
         broker.parts.turn.due()
 
     assert world.host.call(consume) == [2, 7, 8, 9] * 2

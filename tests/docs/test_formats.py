@@ -24,6 +24,7 @@ from roquet.storage.files.disk import RealDisk
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store, StoreConfig
 from tests.docs.pages import STORAGE, hex_examples
+from tests.storage.records import append_one
 
 STORED_MS: Final = 1_767_225_600_000
 BORN_HOST: Final = host_bytes("10.0.0.9", 50000)
@@ -61,8 +62,15 @@ def append(store: Store) -> None:
     """The message of all pages."""
     keys = [b"o-1", b"paid"]
     queue = store.queue("orders", 3)
-    store.append(
-        queue, b"hi", PROPERTIES.encode(), keys, tag_code("new"), 0, 0, STORED_MS - 5, BORN_HOST
+    append_one(
+        store,
+        queue,
+        b"hi",
+        PROPERTIES.encode(),
+        keys,
+        tag_code("new"),
+        born_ms=STORED_MS - 5,
+        born_host=BORN_HOST,
     )
 
 

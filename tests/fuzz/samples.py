@@ -11,6 +11,7 @@ from roquet.storage.files.segments import file_name
 from roquet.storage.store import Store
 from tests.fuzz.targets import CONFIG, ROOT
 from tests.simulation.disk import Drive
+from tests.storage.records import append_one
 
 BATCH: Final = (
     bytes.fromhex("0000001e0000000000000000000000000000000462617463" + "0006" + "4b455953016b")
@@ -41,16 +42,13 @@ def store_files() -> dict[str, tuple[bytes, ...]]:
     store.open()
     for number in range(30):
         key, properties = b"%d" % number, b"TAGS\x01a\x02KEYS\x01%d" % number
-        store.append(
+        append_one(
+            store,
             store.queue("T", number % 2),
             b"body %d" % number,
             properties,
             [key],
             tag_code("a"),
-            0,
-            0,
-            1,
-            bytes(8),
         )
     store.close()
     files = {path: bytes(file.cached[:]) for path, file in drive.names.files.items()}

@@ -36,6 +36,7 @@ from roquet.storage.index.index import Index
 from roquet.storage.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, MountedDisk
+from tests.storage.records import append_one
 
 ROOT: Final = Path("/s")
 LOG_FILE: Final = 8192
@@ -93,7 +94,7 @@ def log(data: bytes) -> None:
         store = Store(CONFIG, lambda: 1_700_000_000_000, disk)
         store.open()
         queue = store.queue("fuzz", 0)
-        at = store.append(queue, b"body", b"", (), 0, 0, 0, 1, bytes(8))
+        at = append_one(store, queue, b"body")
         stored = store.message_at(at)
         assert stored is not None
         assert decode(stored, verify=True).body == b"body"
@@ -145,7 +146,7 @@ def whole_store(data: bytes) -> None:
     for _ in range(2):
         store = Store(CONFIG, lambda: 1_700_000_000_000, disk)
         store.open()
-        store.append(store.queue("T", 0), b"body", b"", (), 0, 0, 0, 1, bytes(8))
+        append_one(store, store.queue("T", 0), b"body")
         store.abandon()
 
 

@@ -15,6 +15,7 @@ from roquet.storage.store import Store, StoreConfig
 from tests.interop.apache import ApacheBroker, ApacheNameServer, require_java
 from tests.interop.roquet_cluster import create_topic
 from tests.interop.stored import bounds, pull, served
+from tests.storage.records import append_one
 
 pytestmark = [pytest.mark.interop, pytest.mark.long]
 
@@ -50,16 +51,12 @@ def put(store: Store, count: int) -> list[int]:
         number = store.max_offset("T", 0)
         host = b"\x7f\0\0\x01\0\0\x12\x34"
         places.append(
-            store.append(
+            append_one(
+                store,
                 store.queue("T", 0),
                 (b"%d" % number).ljust(200, b"."),
-                b"",
-                [],
-                0,
-                0,
-                0,
-                1_700_000_000_000,
-                host,
+                born_ms=1_700_000_000_000,
+                born_host=host,
             )
         )
         store.end_turn()

@@ -495,12 +495,15 @@ _KEEPING: Final = (
         ("tests/broker/maintenance/test_registration.py", "tests/simulation/test_several.py"),
     ),
 )
-_PACK: Final = """        self._pack(
-            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body,
-            properties, tag_code, flag, sys_flag, born_ms, born_host, store_ms, reconsume_times,
-        )  # fmt: skip
+_PACK: Final = """        try:
+            if not LONG_MIN <= tag_code <= LONG_MAX:
+                raise ValueError(f"tag code {tag_code}")
+            record.pack_into(buffer, index, pack, queue_offset if is_queued else 0, at, store_ms)
+        except (struct_error, ValueError) as error:
+            buffer[index : index + size] = bytes(size)
+            raise ValueError(NO_PLACE.format(error)) from error
 """
-_TAKE: Final = "        self._log.take(PhysicalOffset(at + pack.size))\n"
+_TAKE: Final = "        self._log.take(PhysicalOffset(at + size))\n"
 _PACKED_THEN_TAKEN: Final = _PACK + _TAKE
 _TAKEN_THEN_PACKED: Final = _TAKE + _PACK
 _HALF_READ: Final = """\

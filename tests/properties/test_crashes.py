@@ -18,7 +18,7 @@ from roquet.storage.batch_records import BatchItem
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
 from tests.simulation.threads import DeadProcessError
-from tests.storage.records import put_batch, records_in
+from tests.storage.records import append_one, put_batch, records_in
 
 CONFIG = StoreConfig(
     Path("/store"),
@@ -90,7 +90,7 @@ class History:
         self.unfinished = [(topic, body) for body in bodies]
         queue = store.queue(topic, 0)
         if len(bodies) == 1:
-            places = [store.append(queue, bodies[0], b"", keys, 0, 0, 0, self._now_ms, bytes(8))]
+            places = [append_one(store, queue, bodies[0], b"", keys, born_ms=self._now_ms)]
         else:
             items = [BatchItem(0, body, b"", keys, 0) for body in bodies]
             places = put_batch(store, queue, items, self._now_ms)

@@ -10,6 +10,7 @@ from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.record import Record, decode
 from roquet.storage.batch_records import BatchItem, BatchRecords
 from roquet.storage.fetch import Fetched
+from roquet.storage.new_record import NewRecord
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import KeyHits, Store
 
@@ -35,6 +36,25 @@ def bodies_in(store: Store, topic: str, queue_id: int = 0) -> list[bytes]:
         assert fetched.next_offset > offset
         offset = fetched.next_offset
     return found
+
+
+def append_one(
+    store: Store,
+    queue: ConsumeQueue,
+    body: bytes,
+    properties: bytes = b"",
+    keys: Sequence[bytes] = (),
+    tag_code: int = 0,
+    *,
+    flag: int = 0,
+    sys_flag: int = 0,
+    born_ms: int = 1,
+    born_host: bytes = bytes(8),
+) -> PhysicalOffset:
+    """Append one message; where its record stands."""
+    host = store.config.store_host
+    record = NewRecord(queue, body, properties, flag, sys_flag, born_ms, born_host, host)
+    return store.append(record, keys, tag_code)
 
 
 def packed(

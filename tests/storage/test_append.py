@@ -172,12 +172,16 @@ field_lists: Final = st.one_of(
 )
 
 
+def new_record(store: Store, item: Fields, prepared_offset: int = 0) -> NewRecord:
+    return NewRecord(
+        store.queue("T", item.queue_id), item.body, item.properties, item.flag, item.sys_flag,
+        item.born_ms, bytes(8), bytes(8), item.reconsume_times, prepared_offset,
+    )  # fmt: skip
+
+
 def append(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
     first = each[0]
-    store.append(
-        store.queue("T", first.queue_id), first.body, first.properties, first.keys, first.tag_code, first.flag,
-        first.sys_flag, first.born_ms, bytes(8), first.reconsume_times, delay_ms,
-    )  # fmt: skip
+    store.append(new_record(store, first), first.keys, first.tag_code, delay_ms)
     return 1
 
 
@@ -205,14 +209,7 @@ def append_alike(store: Store, each: Sequence[Fields], delay_ms: int | None) -> 
 
 
 def append_records(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
-    records = [
-        NewRecord(
-            store.queue("T", item.queue_id), item.body, item.properties, item.flag, item.sys_flag, item.born_ms,
-            bytes(8), bytes(8), item.reconsume_times, each[0].born_ms,
-        )
-        for item in each
-    ]  # fmt: skip
-    return len(store.append_records(records))
+    return len(store.append_records([new_record(store, item, each[0].born_ms) for item in each]))
 
 
 def append_moved(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:

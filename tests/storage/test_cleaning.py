@@ -19,7 +19,7 @@ from roquet.storage.fetch import FetchStatus
 from roquet.storage.store import Expired, Store, StoreConfig
 from tests.simulation.disk import Drive
 from tests.storage.dropping import drop_expired_queues
-from tests.storage.records import bodies_in, found_by_key
+from tests.storage.records import append_one, bodies_in, found_by_key
 
 LOG_FILE = 4096
 CONFIG = StoreConfig(
@@ -36,7 +36,7 @@ def opened(drive: Drive) -> Store:
 
 def put(store: Store, number: int, topic: str = "T") -> None:
     key = b"%d" % number
-    store.append(store.queue(topic, 0), key, b"KEYS\x01" + key, [key], 0, 0, 0, 1, bytes(8))
+    append_one(store, store.queue(topic, 0), key, b"KEYS\x01" + key, [key])
     store.end_turn()
 
 

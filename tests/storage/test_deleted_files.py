@@ -17,7 +17,7 @@ from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.files.mapped_file import GONE
 from roquet.storage.store import Store, StoreConfig
-from tests.storage.records import bodies_in
+from tests.storage.records import append_one, bodies_in
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="nobody can delete a mapped file there"
@@ -41,9 +41,7 @@ def opened(root: Path) -> Store:
 
 def put(store: Store, topic: str, *numbers: int) -> None:
     for number in numbers:
-        store.append(
-            store.queue(topic, 0), b"%d" % number, b"KEYS\1k", [b"k"], 0, 0, 0, 1, bytes(8)
-        )
+        append_one(store, store.queue(topic, 0), b"%d" % number, b"KEYS\1k", [b"k"])
     store.end_turn()
 
 

@@ -14,7 +14,7 @@ from roquet.protocol.records.message import tag_code
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
-from tests.storage.records import records_in
+from tests.storage.records import append_one, records_in
 
 TAGS = ("", "a", "b")
 Stored = tuple[int, int, str]
@@ -38,7 +38,7 @@ def filled(chance: random.Random, limits: FetchLimits) -> tuple[Store, dict[int,
         queue_id, tag = chance.randrange(3), chance.choice(TAGS)
         for _ in range(chance.choice((1, 1, 7))):
             queue, body = store.queue("T", queue_id), bytes(chance.choice((10, 10, 300)))
-            at = store.append(queue, body, b"", (), tag_code(tag), 0, 0, 1, bytes(8))
+            at = append_one(store, queue, body, tag_code=tag_code(tag))
             stored[queue_id].append((at, store.log.end - at, tag))
     return store, stored
 
@@ -107,7 +107,7 @@ def test_a_fetch_that_reads_much_in_vain_lets_others_have_their_turn(
     store.open()
     for number in range(60):
         pairs = b"a\x01%d\x02" % number
-        store.append(store.queue("T", 0), bytes(1000), pairs, (), 0, 0, 0, 1, bytes(8))
+        append_one(store, store.queue("T", 0), bytes(1000), pairs)
     monkeypatch.setattr("roquet.storage.fetch._READ_IN_VAIN_MAX", 10_000)
     wanted, offset, looks, found = SqlFilter(compiled("SQL92", "a = '55'")), 0, 0, []
     while offset < 60:

@@ -25,7 +25,7 @@ from roquet.storetool.read.index_files import Shape
 from roquet.storetool.rebuild import Plan, notes_file_size, rebuild
 from tests.golden.collection import ROOT
 from tests.simulation.disk import Drive
-from tests.storage.records import bodies_in, records_in
+from tests.storage.records import append_one, bodies_in, records_in
 from tests.storetool.stores import assert_sound
 
 GOLDEN: Final = ROOT / "filters" / "store"
@@ -171,7 +171,7 @@ class Lives:
             properties = (
                 f"a\x01{self.chance.randrange(6)}\x02b\x01{self.chance.choice('xy')}".encode()
             )
-            self.store.append(queue, b"body", properties, (), 0, 0, 0, 1, bytes(8))
+            append_one(self.store, queue, b"body", properties)
 
     def beat(self) -> None:
         """By a member that wants something new, or the same as ever, or that still has what it

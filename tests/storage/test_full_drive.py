@@ -22,7 +22,7 @@ from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, MountedDisk, MountedLock
-from tests.storage.records import bodies_in, found_by_key, put_batch, records_in
+from tests.storage.records import append_one, bodies_in, found_by_key, put_batch, records_in
 
 ENTRIES_PER_FILE = 10
 CONFIG = StoreConfig(
@@ -63,16 +63,8 @@ def opened_full(drive: Drive) -> Store:
 
 def put(store: Store, key: str, size: int = 10) -> None:
     queue = store.queue("T", 0)
-    store.append(
-        queue,
-        key.encode().ljust(size),
-        f"UNIQ_KEY\x01{key}".encode(),
-        [key.encode()],
-        0,
-        0,
-        0,
-        1,
-        bytes(8),
+    append_one(
+        store, queue, key.encode().ljust(size), f"UNIQ_KEY\x01{key}".encode(), [key.encode()]
     )
 
 
@@ -105,7 +97,7 @@ def full_without_queues(drive: Drive, topic: str, count: int) -> Store:
     """
     store = opened(drive)
     for number in range(count):
-        store.append(store.queue(topic, 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))
+        append_one(store, store.queue(topic, 0), b"%d" % number)
     while store.log.end < 5 * 4096:
         put(store, f"key-{store.log.end}", 500)
     lose_queues(drive)
@@ -309,17 +301,18 @@ from roquet.errors import Refused
 from roquet.protocol.filters.tags import TagFilter
 from roquet.common.steps import finished
 from roquet.storage.store import Store, StoreConfig
+from tests.storage.records import append_one
 root, what = Path(sys.argv[1]), sys.argv[2]
 config = StoreConfig(root, [root / "commitlog"], 1 << 20, 20 * 5000, index_slots=5000, index_entries=20_000)
 store = Store(config, lambda: 1_700_000_000_000)
 store.open()
 if what == "fill":
     for number in range(1000):
-        store.append(store.queue("T", 0), b"%d" % number, b"KEYS\\x01k", [b"k"], 0, 0, 0, 1, bytes(8))
+        append_one(store, store.queue("T", 0), b"%d" % number, b"KEYS\\x01k", [b"k"])
     store.end_turn()
     store.checkpoint_work()()
     for number in range(1000, 6000):
-        store.append(store.queue("T", number % 7), b"%d" % number, b"KEYS\\x01k", [b"k"], 0, 0, 0, 1, bytes(8))
+        append_one(store, store.queue("T", number % 7), b"%d" % number, b"KEYS\\x01k", [b"k"])
     store.flush_index()
     os._exit(0)  # a kill -9
 print(store.log.end, store.dispatch.behind, len(store.fetch("T", 0, 0, 32, TagFilter()).records))

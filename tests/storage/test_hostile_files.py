@@ -24,7 +24,7 @@ from roquet.storage.index.layout import entry_at
 from roquet.storage.queues.consume_queue import ENTRY
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, StoredFile
-from tests.storage.records import found_by_key
+from tests.storage.records import append_one, found_by_key
 
 ROOT = Path("/s")
 SLOTS, ENTRIES = 20, 100
@@ -57,16 +57,14 @@ def filled(drive: Drive, *, is_clean: bool) -> dict[tuple[str, int], bytes]:
     for number in range(COUNT):
         key = b"%d" % number
         topic = TOPICS[number % 2]
-        store.append(
+        append_one(
+            store,
             store.queue(topic, 0),
             key,
             b"KEYS\x01" + key,
             [key],
             number,
-            0,
-            0,
-            1,
-            b"\x7f\0\0\x01\0\0\1\2",
+            born_host=b"\x7f\0\0\x01\0\0\1\2",
         )
         if number == 60:
             store.end_turn()
@@ -252,7 +250,7 @@ def test_it_opens_or_says_why_and_gives_the_right_messages(
         return
     check(store, records)
     with suppress(OSError):
-        place = store.append(store.queue("T", 0), b"new", b"KEYS\x01x", [], 0, 0, 0, 1, bytes(8))
+        place = append_one(store, store.queue("T", 0), b"new", b"KEYS\x01x")
         records["T", store.max_offset("T", 0) - 1] = store.message_at(place) or b""
     drive.unmount()
     with suppress(StoreError):
@@ -280,7 +278,7 @@ def test_a_queue_with_a_damaged_entry_loses_none_of_the_others(at: int, *, is_cl
     _, file = files(drive, "consumequeue")[0]
     write(file, 20 * at, ENTRY.pack(-5, -5, 0))
     store = opened(drive)
-    store.append(store.queue("T", 0), b"new", b"", [], 0, 0, 0, 1, bytes(8))
+    append_one(store, store.queue("T", 0), b"new")
     assert store.max_offset("T", 0) == COUNT // 2 + 1
     got = set[int]()
     for offset in range(COUNT // 2):

@@ -18,7 +18,7 @@ from roquet.storage.batch_records import BatchItem
 from roquet.storage.index import index
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
-from tests.storage.records import found_by_key, put_batch
+from tests.storage.records import append_one, found_by_key, put_batch
 from tests.storage.test_append import FailingDrive
 
 NOW_MS: Final = 1_700_000_000_000
@@ -39,9 +39,7 @@ def opened(config: StoreConfig) -> Store:
 
 
 def put(store: Store, keys: Sequence[bytes]) -> int:
-    return store.append(
-        store.queue("T", 0), b"x", b"KEYS\x01" + b" ".join(keys), keys, 0, 0, 0, 1, bytes(8)
-    )
+    return append_one(store, store.queue("T", 0), b"x", b"KEYS\x01" + b" ".join(keys), keys)
 
 
 def chained(store: Store) -> int:

@@ -17,6 +17,7 @@ from roquet.protocol.records.uniform import UniformBatch, checksums, rows_of
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
+from tests.storage.records import append_one
 
 MANY = 40
 PER_FILE = 100
@@ -73,9 +74,7 @@ class Clocked:
     def singles(self, *queue_ids: int) -> None:
         """The same, one by one."""
         for queue_id in queue_ids:
-            self.store.append(
-                self.store.queue("T", queue_id), b"body", b"", (), 0, 0, 0, 1, bytes(8)
-            )
+            append_one(self.store, self.store.queue("T", queue_id), b"body")
         self.now_ms += 1
 
     def cut(self, queue_id: int) -> None:

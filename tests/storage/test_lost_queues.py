@@ -20,7 +20,7 @@ from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.lost_queues import FILE, LostQueues
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
-from tests.storage.records import bodies_in
+from tests.storage.records import append_one, bodies_in
 
 LOG_FILE = 8192
 PER_FILE = 20
@@ -45,7 +45,7 @@ def opened(drive: Drive, config: StoreConfig = CONFIG) -> Store:
 
 
 def put(store: Store, number: int, topic: str) -> PhysicalOffset:
-    at = store.append(store.queue(topic, 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))
+    at = append_one(store, store.queue(topic, 0), b"%d" % number)
     store.end_turn()
     return at
 

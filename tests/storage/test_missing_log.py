@@ -13,7 +13,7 @@ import pytest
 from roquet.errors import StoreError
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
-from tests.storage.records import bodies_in
+from tests.storage.records import append_one, bodies_in
 
 LOG_FILE = 8192
 CONFIG = StoreConfig(
@@ -36,7 +36,7 @@ def opened(drive: Drive, config: StoreConfig = CONFIG) -> Store:
 
 def put(store: Store, *numbers: int) -> None:
     for number in numbers:
-        store.append(store.queue("T", 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))
+        append_one(store, store.queue("T", 0), b"%d" % number)
         store.end_turn()
 
 

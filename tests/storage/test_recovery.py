@@ -16,7 +16,7 @@ from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.dropping import drop_topic
-from tests.storage.records import bodies_in, found_by_key
+from tests.storage.records import append_one, bodies_in, found_by_key
 
 LOG_FILE: int = 65_536
 
@@ -49,7 +49,7 @@ class Lives:
             self.now_ms += 10
             key = b"key-%d" % self.stored
             queue = store.queue(f"T{self.stored % 3}", 0)
-            store.append(queue, b"%d" % self.stored, b"KEYS\x01" + key, [key], 0, 0, 0, 1, bytes(8))
+            append_one(store, queue, b"%d" % self.stored, b"KEYS\x01" + key, [key])
             self.stored += 1
 
     def assert_complete(self, store: Store) -> None:

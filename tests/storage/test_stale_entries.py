@@ -12,7 +12,7 @@ from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.queues.consume_queue import ENTRY_SIZE
 from roquet.storage.store import Store, StoreConfig
-from tests.storage.records import bodies_in
+from tests.storage.records import append_one, bodies_in
 
 LOG_FILE = 65_536
 BEFORE, CUT_OFF = 50, 30
@@ -46,7 +46,7 @@ class Lives:
         for _ in range(count):
             self.now_ms += 100
             body = f"{topic} {queue.max_offset}".ljust(400).encode()
-            store.append(queue, body, b"", [], 0, 0, 0, 1, bytes(8))
+            append_one(store, queue, body)
             store.end_turn()
 
     @property

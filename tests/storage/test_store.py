@@ -20,7 +20,7 @@ from roquet.storage.batch_records import BatchItem
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.dropping import drop_topic
-from tests.storage.records import bodies_in, found_by_key, put_batch, records_in
+from tests.storage.records import append_one, bodies_in, found_by_key, put_batch, records_in
 
 BODY_AT: Final = 88
 """Where the body of a record begins."""
@@ -76,9 +76,7 @@ def put(
     pairs += [f"TAGS\x01{tag}"] if tag else []
     keys = (key.encode(),) if key else ()
     properties = "\x02".join(pairs).encode()
-    at = store.append(
-        store.queue(topic, queue_id), body, properties, keys, tag_code(tag), 0, 0, 1, bytes(8)
-    )
+    at = append_one(store, store.queue(topic, queue_id), body, properties, keys, tag_code(tag))
     store.end_turn()
     return at
 

@@ -21,7 +21,7 @@ from roquet.storage.batch_records import BatchItem
 from roquet.storage.files.segments import file_name
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
-from tests.storage.records import bodies_in, found_by_key, put_batch, records_in
+from tests.storage.records import append_one, bodies_in, found_by_key, put_batch, records_in
 
 LOG_FILE = 8192
 COUNT = 300
@@ -42,7 +42,7 @@ def opened(root: Path) -> Store:
 def put(store: Store, first: int, count: int) -> None:
     for number in range(first, first + count):
         key = b"%d" % number
-        store.append(store.queue("T", 0), key, b"KEYS\x01" + key, [key], 0, 0, 0, 1, bytes(8))
+        append_one(store, store.queue("T", 0), key, b"KEYS\x01" + key, [key])
     store.end_turn()
 
 
@@ -264,11 +264,11 @@ def test_what_waits_behind_a_slow_drive_is_refused_until_the_next_turn() -> None
     )
     store.open()
     put(store, 0, 1)
-    store.append(store.queue("T", 0), b"1", b"", (), 0, 0, 0, 1, bytes(8))
+    append_one(store, store.queue("T", 0), b"1")
     now_ms += 1001
     end = store.log.end
     for refused in (
-        lambda: store.append(store.queue("T", 0), b"x", b"", (), 0, 0, 0, 1, bytes(8)),
+        lambda: append_one(store, store.queue("T", 0), b"x"),
         lambda: put_batch(store, store.queue("T", 0), [BatchItem(0, b"x", b"", (), 0)]),
     ):
         with pytest.raises(

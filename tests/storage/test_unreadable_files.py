@@ -20,7 +20,7 @@ PROGRAM: Final = """
 import logging, os, sys
 from itertools import count
 from pathlib import Path
-from tests.storage.records import found_by_key
+from tests.storage.records import append_one, found_by_key
 from roquet.errors import UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.store import Store, StoreConfig
@@ -35,7 +35,7 @@ def opened():
     return store
 
 def append(topic):
-    store.append(store.queue(topic, 0), b"x" * 1000, b"KEYS\\1k", [b"k"], 0, 0, 0, 1, bytes(8))
+    append_one(store, store.queue(topic, 0), b"x" * 1000, b"KEYS\\1k", [b"k"])
     store.end_turn()
 
 def cut(folder, number=0, size=0):

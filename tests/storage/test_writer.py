@@ -17,7 +17,7 @@ from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
-from tests.storage.records import bodies_in, found_by_key, put_batch
+from tests.storage.records import append_one, bodies_in, found_by_key, put_batch
 from tests.storage.test_store import Clock, opened
 
 BORN, ELSEWHERE = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50]), bytes(16) + bytes([0, 0, 0x2A, 0x9F])
@@ -39,7 +39,7 @@ def record(
     store: Store, body: bytes, topic: str = "T", queue_id: int = 0, properties: str = ""
 ) -> NewRecord:
     queue = store.queue(topic, queue_id)
-    return NewRecord(queue, body, properties.encode(), 3, 1, 7, BORN, ELSEWHERE, 2, 44)
+    return NewRecord(queue, body, properties.encode(), 3, 0x21, 7, BORN, ELSEWHERE, 2, 44)
 
 
 def entries(store: Store, topic: str, queue_id: int) -> list[tuple[int, int, int] | None]:
@@ -77,7 +77,7 @@ def test_a_delayed_message_has_its_time_in_its_queue(store: Store, clock: Clock)
 def test_what_is_prepared_or_rolled_back_is_in_no_queue(store: Store) -> None:
     for sys_flag in (4, 12):
         half = record(store, b"half")
-        half.sys_flag = sys_flag
+        half.sys_flag |= sys_flag
         (at,) = store.append_records([half])
         assert decode(store.message_at(at) or b"").queue_offset == 0
     store.append_records([record(store, b"whole")])
@@ -202,7 +202,7 @@ def as_records(store: Store) -> None:
 
 
 def by_itself(store: Store) -> None:
-    store.append(store.queue("T", 0), b"new", b"", (), 0, 0, 0, 1, bytes(8))
+    append_one(store, store.queue("T", 0), b"new")
 
 
 @pytest.mark.parametrize("append", [in_a_batch, as_records, by_itself])

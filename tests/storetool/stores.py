@@ -14,6 +14,7 @@ from roquet.storetool.check.check import Checked, check
 from roquet.storetool.check.findings import Kind
 from roquet.storetool.files import StoreFiles, find_files
 from roquet.storetool.read.index_files import Shape
+from tests.storage.records import append_one
 
 LOG_FILE: Final = 4096
 QUEUE_FILE: Final = 200
@@ -64,16 +65,17 @@ class Broker:
         text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items()).encode()
         code = m.tag_code(properties.get(m.TAGS)) if tag_code is None else tag_code
         sys_flag |= m.BORN_HOST_V6 if len(born_host) > 8 else 0
-        at = store.append(
+        at = append_one(
+            store,
             store.queue(topic, queue_id),
             body,
             text,
             keys,
             code,
-            FLAG,
-            sys_flag,
-            self.now_ms,
-            born_host,
+            flag=FLAG,
+            sys_flag=sys_flag,
+            born_ms=self.now_ms,
+            born_host=born_host,
         )
         store.end_turn()
         return at

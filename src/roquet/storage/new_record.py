@@ -1,24 +1,26 @@
-"""A record to append with given hosts: a message that is stored again, as in another queue."""
+"""A new record: the fields that its writer does not compute."""
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from struct import Struct
 from zlib import crc32
 
 from roquet.protocol.records import message as m
-from roquet.protocol.records.record import MAGIC, UNTELLABLE, UNWRITTEN, host_bits, layout
+from roquet.protocol.records.record import MAGIC, UNTELLABLE, UNWRITTEN, layout
 from roquet.storage.queues.consume_queue import ConsumeQueue
-
-_HOST_BITS = m.BORN_HOST_V6 | m.STORE_HOST_V6
 
 
 @dataclass(slots=True)
 class NewRecord:
     """The fields of a record that will be appended to `queue`.
 
-    Hosts are address and port and `properties` are bytes as stored; times are ms since 1970. The
-    IPv6 bits of `sys_flag` are set from the hosts.
+    Hosts are address and port and `properties` are bytes as stored; times are ms since 1970.
+
+    Invariant: the IPv6 bits of `sys_flag` are those of the hosts. They are not computed here: most
+    records of one client have the same ones, and making a record for each of its sends is to cost
+    no more than handing on its fields.
     """
 
     queue: ConsumeQueue
@@ -32,35 +34,46 @@ class NewRecord:
     reconsume_times: int = 0
     prepared_offset: int = 0
 
-    def __post_init__(self) -> None:
-        self.sys_flag = self.sys_flag & ~_HOST_BITS | host_bits(self.born_host, self.store_host)
-
     @property
-    def takes_a_slot(self) -> bool:
+    def is_queued(self) -> bool:
         """Whether the record gets a queue entry. Prepared and rolled back records do not."""
         return not self.sys_flag & m.TRANSACTION_PREPARED
 
-    @property
     def layout(self) -> Struct:
-        """The struct that packs the record."""
+        """The struct that packs the record.
+
+        :raises ValueError: the topic or the properties are too large for a record.
+        """
         return layout(
             self.sys_flag, len(self.body), len(self.queue.topic_bytes), len(self.properties)
         )
 
-    def pack(self, pack: Struct, queue_offset: int, at: int, store_ms: int) -> bytes:
-        """The bytes of the record at physical offset `at`.
+    def pack_into(
+        self,
+        buffer: mmap.mmap | bytearray,
+        index: int,
+        pack: Struct,
+        queue_offset: int,
+        at: int,
+        store_ms: int,
+    ) -> None:
+        """Write the record at physical offset `at` into `buffer`.
 
+        :param index: of the record's first byte in `buffer`.
         :param pack: the record's `layout`.
-        :raises ValueError, struct.error: a value does not fit its field.
+        :raises ValueError, struct.error: a value does not fit its field; some bytes may be written.
         """
-        topic = self.queue.topic_bytes
         if self.properties.endswith(UNWRITTEN):
             raise ValueError(UNTELLABLE)
-        return pack.pack(
+        queue, body = self.queue, self.body
+        topic, properties = queue.topic_bytes, self.properties
+        pack.pack_into(
+            buffer,
+            index,
             pack.size,
             MAGIC,
-            crc32(self.body) & 0x7FFFFFFF,
-            self.queue.queue_id,
+            crc32(body) & 0x7FFFFFFF,
+            queue.queue_id,
             self.flag,
             queue_offset,
             at,
@@ -71,10 +84,10 @@ class NewRecord:
             self.store_host,
             self.reconsume_times,
             self.prepared_offset,
-            len(self.body),
-            self.body,
+            len(body),
+            body,
             len(topic),
             topic,
-            len(self.properties),
-            self.properties,
+            len(properties),
+            properties,
         )

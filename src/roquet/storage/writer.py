@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from struct import Struct, iter_unpack
 from struct import error as struct_error
+from struct import iter_unpack
 from typing import Final
-from zlib import crc32
 
 import numpy as np
 
 from roquet.common.units import LONG_MAX, LONG_MIN, PhysicalOffset
 from roquet.errors import Refused, UnreadableFile
-from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
+from roquet.protocol.records.message import TRANSACTION_PREPARED
 from roquet.protocol.records.record import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, layout
 from roquet.protocol.records.rewrite import moved_sizes, rewritten
 from roquet.protocol.records.uniform import UniformBatch, record_rows
@@ -106,23 +104,17 @@ class Writer:
 
     def append(
         self,
-        queue: ConsumeQueue,
-        body: bytes,
-        properties: bytes,
-        keys: Sequence[bytes],
-        tag_code: int,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int = 0,
+        record: NewRecord,
+        keys: Sequence[bytes] = (),
+        tag_code: int = 0,
         delay_ms: int | None = None,
     ) -> PhysicalOffset:
         """Write one record to the log, its queue and the index. If it raises, nothing was written.
 
         The caller has checked the limits.
 
-        :param sys_flag: with the host bits that fit `born_host` and the store's host.
+        :param keys: those in the record's properties; given, as the caller has parsed them.
+        :param tag_code: of the tags in the record's properties.
         :param delay_ms: for a message of the schedule topic: the delay after which it is due. Its
             entry has the delivery time in place of the tag code.
         :returns: its physical offset.
@@ -134,20 +126,29 @@ class Writer:
         store_ms = self._next_store_ms()
         if delay_ms is not None:
             tag_code = store_ms + delay_ms
-        pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
-        buffer, index, at = self._log.place(pack.size)
-        takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
-        self._begin(at)
-        if queue.max_offset >= queue.room_to:
+        queue = record.queue
+        pack = record.layout()
+        size = pack.size
+        buffer, index, at = self._log.place(size)
+        if at != self._dispatch.position:
+            self._begin(at)
+        queue_offset = queue.max_offset
+        if queue_offset >= queue.room_to:
             self._make_room(queue, 1)
-        self._pack(
-            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body,
-            properties, tag_code, flag, sys_flag, born_ms, born_host, store_ms, reconsume_times,
-        )  # fmt: skip
-        self._log.take(PhysicalOffset(at + pack.size))
-        self._dispatch_new(
-            queue, at, pack.size, keys, tag_code, store_ms, takes_a_slot=takes_a_slot
-        )
+        is_queued = not record.sys_flag & TRANSACTION_PREPARED
+        try:
+            if not LONG_MIN <= tag_code <= LONG_MAX:
+                raise ValueError(f"tag code {tag_code}")
+            record.pack_into(buffer, index, pack, queue_offset if is_queued else 0, at, store_ms)
+        except (struct_error, ValueError) as error:
+            buffer[index : index + size] = bytes(size)
+            raise ValueError(NO_PLACE.format(error)) from error
+        self._log.take(PhysicalOffset(at + size))
+        if is_queued:
+            queue.put(queue_offset, at, size, tag_code, store_ms)
+        self._account((queue,) if is_queued else (), 1, size)
+        if keys and self._index is not None:
+            self._index.add(queue.topic, keys, at, store_ms)
         return at
 
     def append_batch(self, queue: ConsumeQueue, records: BatchRecords) -> tuple[int, Ints]:
@@ -167,13 +168,8 @@ class Writer:
         physical = records.place(first, at, store_ms)
         entries = entry_rows(physical, records.sizes, records.tag_codes).tobytes()
         self._log.write(memoryview(records.data))
-        self._dispatch.position = self._log.end
-        self._turn_ms = self._turn_ms or self._began_ms
-        self.stored += count
         queue.put_many(entries, self._log.end, store_ms)
-        queue.appended.add(count, len(records.data))
-        if queue.waiting:
-            self.grown.append(queue)
+        self._account((queue,), count, len(records.data))
         if self._index is not None:
             for part in records.keys_by_part():
                 for keys, starts in part:
@@ -227,18 +223,13 @@ class Writer:
             raise ValueError(NO_PLACE.format(error)) from error
         assert count == each * len(queues), f"{count} messages for {len(queues)} queues"
         self._log.write(records.data.cast("B"))
-        self._dispatch.position = self._log.end
-        self._turn_ms = self._turn_ms or self._began_ms
-        self.stored += count
         size_each = each * size
         ends = range(at + size_each, self._log.end + 1, size_each)
         for (new,), end, queue in zip(
             iter_unpack(f"{each * ENTRY_SIZE}s", entries), ends, queues, strict=True
         ):
             queue.put_many(new, end, store_ms)
-            if queue.waiting:
-                self.grown.append(queue)
-        queues[0].appended.add(count, count * size)
+        self._account(queues, count, count * size)
         if self._index is not None:
             for keys in messages.keys:
                 self._index.add_many(queues[0].topic, keys, physical, store_ms)
@@ -255,25 +246,22 @@ class Writer:
         :raises OSError, Refused: as `append`.
         """
         store_ms = self._next_store_ms()
-        packs = [record.layout for record in records]
+        packs = [record.layout() for record in records]
         ends = self._ends_of_fitting([pack.size for pack in packs])
         records = records[: len(ends)]
         at = self._log.make_room(ends[-1])
         self._begin(at)
-        offsets = self._take_slots(
-            [record.queue if record.takes_a_slot else None for record in records]
-        )
+        queues = [record.queue if record.is_queued else None for record in records]
+        offsets = self._take_slots(queues)
         starts = [0, *ends[:-1]]
         columns = zip(records, packs, offsets, starts, strict=False)
+        data = bytearray(ends[-1])
         try:
-            data = b"".join(
-                record.pack(pack, offset, at + start, store_ms)
-                for record, pack, offset, start in columns
-            )
+            for record, pack, offset, start in columns:
+                record.pack_into(data, start, pack, offset, at + start, store_ms)
         except (struct_error, ValueError) as error:
             raise ValueError(NO_PLACE.format(error)) from error
-        self._write_block(RecordBlock(at, data, starts, len(data)))
-        self._count([record.queue if record.takes_a_slot else None for record in records], ends)
+        self._write_block(RecordBlock(at, bytes(data), starts, len(data)), queues)
         return [PhysicalOffset(at + start) for start in starts]
 
     def append_moved(self, block: RecordBlock, queues: Sequence[ConsumeQueue]) -> int:
@@ -291,10 +279,8 @@ class Writer:
         self._begin(at)
         offsets = np.array(self._take_slots(queues), np.int64)
         queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
-        self._write_block(
-            rewritten(block.first(count), topics[:count], queue_ids, offsets, at, store_ms)
-        )
-        self._count(queues, ends)
+        moved = rewritten(block.first(count), topics[:count], queue_ids, offsets, at, store_ms)
+        self._write_block(moved, queues)
         return count
 
     def _ends_of_fitting(self, sizes: Sequence[int]) -> list[int]:
@@ -306,27 +292,37 @@ class Writer:
         room = self._log.room
         return [end for end in accumulate(sizes) if end <= room]
 
-    def _write_block(self, block: RecordBlock) -> None:
-        """Write records for which there is room in the log and in their queues."""
-        self._begin(block.at)
+    def _write_block(self, block: RecordBlock, queues: Sequence[ConsumeQueue | None]) -> None:
+        """Write records for which there is room in the log and in their queues.
+
+        :param queues: of each record; None if it is in no queue.
+        """
         dispatch = self._dispatch.prepared(block)
         self._log.write(block.data)
-        self._turn_ms = self._turn_ms or self._began_ms
-        self.grown += [queue for queue in dispatch() if queue.waiting]
+        dispatch()
         assert self._dispatch.position == self._log.end, (
             "a record was written that is not dispatched"
         )
+        for queue, size in zip(queues, block.sizes.tolist(), strict=True):
+            self._account((queue,) if queue is not None else (), 1, size)
 
-    def _count(self, queues: Sequence[ConsumeQueue | None], ends: Sequence[int]) -> None:
-        """Count written records.
+    def _account(self, queues: Sequence[ConsumeQueue], count: int, size: int) -> None:
+        """Note that records were written to the log and their queues; this cannot fail.
 
-        :param queues: of each record; None if it is in no queue.
-        :param ends: of each record, in bytes from the start of the first.
+        :param queues: all of one topic; empty if the records are in no queue.
+        :param count: how many records they got together.
+        :param size: bytes of these records.
         """
-        self.stored += len(ends)
-        for queue, start, end in zip(queues, (0, *ends[:-1]), ends, strict=True):
-            if queue is not None:
-                queue.appended.add(1, end - start)
+        self._dispatch.position = self._log.end
+        self._turn_ms = self._turn_ms or self._began_ms
+        self.stored += count
+        if queues:
+            appended = queues[0].appended
+            appended.messages += count
+            appended.size += size
+            for queue in queues:
+                if queue.waiting:
+                    self.grown.append(queue)
 
     def end_turn(self) -> None:
         """End the turn whose appends count towards `busy_ms`."""
@@ -442,86 +438,6 @@ class Writer:
                 f"{dispatch.position} only, not to {at}; this broker's log says why"
             )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-
-    def _pack(
-        self,
-        pack: Struct,
-        buffer: mmap.mmap | bytearray,
-        index: int,
-        at: PhysicalOffset,
-        queue: ConsumeQueue,
-        queue_offset: int,
-        body: bytes,
-        properties: bytes,
-        tag_code: int,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        store_ms: int,
-        reconsume_times: int,
-    ) -> None:
-        """Pack a record into the log's buffer.
-
-        :param index: of the record's first byte in `buffer`.
-        :raises ValueError: a value does not fit; the bytes are zeros again.
-        """
-        topic = queue.topic_bytes
-        try:
-            if properties.endswith(UNWRITTEN):
-                raise ValueError(UNTELLABLE)
-            if not LONG_MIN <= tag_code <= LONG_MAX:
-                raise ValueError(f"tag code {tag_code}")
-            pack.pack_into(
-                buffer,
-                index,
-                pack.size,
-                MAGIC,
-                crc32(body) & 0x7FFFFFFF,
-                queue.queue_id,
-                flag,
-                queue_offset,
-                at,
-                sys_flag,
-                born_ms,
-                born_host,
-                store_ms,
-                self._store_host,
-                reconsume_times,
-                0,
-                len(body),
-                body,
-                len(topic),
-                topic,
-                len(properties),
-                properties,
-            )
-        except (struct_error, ValueError) as error:
-            buffer[index : index + pack.size] = bytes(pack.size)
-            raise ValueError(NO_PLACE.format(error)) from error
-
-    def _dispatch_new(
-        self,
-        queue: ConsumeQueue,
-        at: PhysicalOffset,
-        size: int,
-        keys: Sequence[bytes],
-        tag_code: int,
-        store_ms: int,
-        *,
-        takes_a_slot: bool,
-    ) -> None:
-        """Dispatch a record that has just been appended to the log; this cannot fail."""
-        self._dispatch.position = PhysicalOffset(at + size)
-        self._turn_ms = self._turn_ms or self._began_ms
-        self.stored += 1
-        if takes_a_slot:
-            queue.put(queue.max_offset, at, size, tag_code, store_ms)
-            queue.appended.add(1, size)
-            if queue.waiting:
-                self.grown.append(queue)
-        if keys and self._index is not None:
-            self._index.add(queue.topic, keys, at, store_ms)
 
 
 def _spread(values: Sequence[int], each: int, step: int) -> Ints:

@@ -14,7 +14,7 @@ from roquet.errors import StoreError
 from roquet.protocol.bodies.ha_status import LogRange
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
-from tests.storage.records import found_by_key
+from tests.storage.records import append_one, found_by_key
 
 LOG_FILE = 4096
 CONFIG = StoreConfig(
@@ -37,9 +37,7 @@ class Written:
             key = f"{owner}-{len(self.keys)}"
             queue = self.store.queue(chance.choice(("T", "U")), chance.randrange(2))
             body = key.encode() + bytes(chance.randrange(300))
-            at = self.store.append(
-                queue, body, b"KEYS\x01" + key.encode(), [key.encode()], 0, 0, 0, 1, bytes(8)
-            )
+            at = append_one(self.store, queue, body, b"KEYS\x01" + key.encode(), [key.encode()])
             self.keys.append((key, PhysicalOffset(at)))
             if chance.random() < 0.3:
                 self.store.end_turn()

@@ -23,6 +23,7 @@ from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import send, serving, started
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
+from tests.storage.records import append_one
 
 ALLOWED = {"enablePropertyFilter": "true"}
 NOTED = {**ALLOWED, "enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}
@@ -266,9 +267,7 @@ def test_a_held_pull_sees_a_wanted_message_behind_more_than_one_fetch_looks_at(
     async def store_many() -> None:
         queue = broker.store.queue("T", 0)
         for number in [1] * 2000 + [4]:
-            broker.store.append(
-                queue, b"%d" % number, b"a\x01%d" % number, (), 0, 0, 0, 1, bytes(8)
-            )
+            append_one(broker.store, queue, b"%d" % number, b"a\x01%d" % number)
         broker.parts.turn.due()
 
     cluster.node.host.call(store_many)
@@ -303,17 +302,7 @@ def test_the_retry_topic_is_filtered_by_the_messages_own_topic_if_that_is_set(
     async def come_again() -> None:
         queue = broker.store.queue("%RETRY%g", 0)
         for number in (1, 4):
-            broker.store.append(
-                queue,
-                b"%d" % number,
-                b"a\x01%d\x02RETRY_TOPIC\x01T" % number,
-                (),
-                0,
-                0,
-                0,
-                1,
-                bytes(8),
-            )
+            append_one(broker.store, queue, b"%d" % number, b"a\x01%d\x02RETRY_TOPIC\x01T" % number)
 
     cluster.node.host.call(come_again)
     assert cluster.numbers(topic="%RETRY%g") == [4]

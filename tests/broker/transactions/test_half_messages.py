@@ -30,6 +30,7 @@ from tests.broker.transacting import (
 )
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
+from tests.storage.records import append_one
 
 LOG: Final = Path(f"/store/commitlog/{0:020}")
 HALF_QUEUE: Final = Path(f"/store/consumequeue/{HALF_TOPIC}/0/{0:020}")
@@ -85,8 +86,8 @@ def test_ends_of_several_transactions_as_5x_notes_them_are_read(
     store, tags = serving(node).store, join_properties({"TAGS": "d"}).encode()
 
     async def end_as_5x_does() -> None:
-        store.append(
-            store.queue(HALF_OP_TOPIC, 0), b"0,2,3,", tags, (), tag_code("d"), 0, 0, 0, bytes(8)
+        append_one(
+            store, store.queue(HALF_OP_TOPIC, 0), b"0,2,3,", tags, tag_code=tag_code("d"), born_ms=0
         )
 
     node.host.call(end_as_5x_does)

@@ -21,7 +21,7 @@ from roquet.storage.queues.ext import ExtendedQueue
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
 from tests.storage.dropping import drop_topic
-from tests.storage.records import bodies_in, records_in
+from tests.storage.records import append_one, bodies_in, records_in
 
 FILE_SIZE = 16384
 NEVER = 1 << 30
@@ -296,7 +296,7 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew_in_other_copies_of_
 
     def put(*bodies: bytes) -> None:
         for body in bodies:
-            master.append(master.queue("T", 0), body, b"", [], 0, 0, 0, 1, bytes(8))
+            append_one(master, master.queue("T", 0), body)
         master.end_turn()
 
     put(*[b"old"] * 90)
@@ -329,7 +329,7 @@ class _Strange:
 def test_an_error_that_nobody_foresaw_is_named_while_records_wait_for_their_entries() -> None:
     store = Store(CONFIG, lambda: 1_700_000_000_000, Drive(random.Random(1)).mount())
     store.open()
-    store.append(store.queue("T", 0), b"one", b"", [], 0, 0, 0, 1, bytes(8))
+    append_one(store, store.queue("T", 0), b"one")
     store.end_turn()
     again = dispatch.Dispatch(store.log, _Strange(store), None, lambda level: 0)
 

@@ -20,6 +20,7 @@ from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.simulation.threads import DeadProcessError
 from tests.storage.log.test_saved_tail import FILE, SECTOR, config, crashed, put, reopened
+from tests.storage.records import append_one
 
 PAGE = 4096
 ENTRIES_OF_PAGE = PAGE // ENTRY_SIZE
@@ -137,7 +138,7 @@ def test_entries_that_a_killed_start_has_erased_do_not_come_back(changes: int) -
     kill_at_a_start(drive, changes)
     store = store_on(drive)
     for _ in range(10):
-        store.append(store.queue("U", 0), bytes(200), b"", [], 0, 0, 0, 1, bytes(8))
+        append_one(store, store.queue("U", 0), bytes(200))
     store.checkpoint_work()()
     assert not any(queue_file.durable[10 * ENTRY_SIZE :])
     drive.unmount()

@@ -19,7 +19,7 @@ from roquet.storage.fetch import FetchStatus
 from roquet.storage.log import holes
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
-from tests.storage.records import bodies_in, found_by_key
+from tests.storage.records import append_one, bodies_in, found_by_key
 
 FILE = 65_536
 SECTOR = 512
@@ -38,16 +38,13 @@ def opened(drive: Drive) -> Store:
 
 def put(store: Store, number: int, topic: str = "T", size: int = 200) -> PhysicalOffset:
     key = b"%d" % number
-    at = store.append(
+    at = append_one(
+        store,
         store.queue(topic, 0),
         key.ljust(size, b"."),
         b"KEYS\x01" + key,
         [key],
-        0,
-        0,
-        0,
-        1,
-        b"\x7f\0\0\x01\0\0\x12\x34",
+        born_host=b"\x7f\0\0\x01\0\0\x12\x34",
     )
     store.end_turn()
     return at
@@ -399,7 +396,7 @@ def test_a_message_that_looks_like_a_record_is_none_behind_a_hole(drive: Drive) 
         physical_offset=PhysicalOffset(store.log.end + 88),
         body=b"!",
     )
-    place = store.append(store.queue("T", 0), forged.encode(), b"", [], 0, 0, 0, 1, bytes(8))
+    place = append_one(store, store.queue("T", 0), forged.encode())
     put(store, 4)
     bytes_at(drive, place, 100)[30] ^= 1
     drive.unmount()
@@ -459,7 +456,7 @@ def test_a_search_does_not_read_what_stands_elsewhere(
     )
     store = opened(drive)
     body = heads.ljust(9000, b".")
-    place = store.append(store.queue("T", 0), body, b"", [], 0, 0, 0, 1, bytes(8))
+    place = append_one(store, store.queue("T", 0), body)
     behind = put(store, 1)
     for number in range(2, 150):
         put(store, number)

@@ -15,7 +15,7 @@ from roquet.cli.main import main
 from roquet.storage.log import saved_tail
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, MountedDisk, MountedFile
-from tests.storage.records import bodies_in
+from tests.storage.records import append_one, bodies_in
 
 FILE = 16_384
 SECTOR = 512
@@ -30,17 +30,7 @@ def config(root: Path) -> StoreConfig:
 def put(store: Store, first: int, count: int) -> None:
     for number in range(first, first + count):
         body = b"%d" % number
-        store.append(
-            store.queue("T", 0),
-            body.ljust(200, b"."),
-            b"KEYS\x01" + body,
-            [body],
-            0,
-            0,
-            0,
-            1,
-            bytes(8),
-        )
+        append_one(store, store.queue("T", 0), body.ljust(200, b"."), b"KEYS\x01" + body, [body])
     store.end_turn()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.store import Store, StoreConfig
-from tests.storage.records import bodies_in, found_by_key
+from tests.storage.records import append_one, bodies_in, found_by_key
 
 LOG_FILE = 65_536
 
@@ -42,7 +42,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[], Store]]:
 def put(store: Store, first: int, count: int) -> None:
     for number in range(first, first + count):
         body = b"%d" % number
-        store.append(store.queue("T", 0), body, b"KEYS\x01" + body, [body], 0, 0, 0, 1, bytes(8))
+        append_one(store, store.queue("T", 0), body, b"KEYS\x01" + body, [body])
 
 
 def numbers(count: int) -> list[bytes]:

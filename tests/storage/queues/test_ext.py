@@ -17,7 +17,7 @@ from roquet.storage.queues.consume_queue import ENTRY
 from roquet.storage.queues.ext import ExtendedQueue, ExtUnit
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.dropping import drop_topic
-from tests.storage.records import bodies_in, records_in
+from tests.storage.records import append_one, bodies_in, records_in
 
 NOTES_FILE = 240
 """Room for eleven notes of twenty bytes."""
@@ -50,9 +50,7 @@ class Lives:
             tag = "ab"[number % 2]
             queue = self.store.queue("T", 0)
             properties = f"TAGS\x01{tag}".encode()
-            self.store.append(
-                queue, b"%d" % number, properties, (), tag_code(tag), 0, 0, 1, bytes(8)
-            )
+            append_one(self.store, queue, b"%d" % number, properties, tag_code=tag_code(tag))
         self.count += count
 
     def assert_complete(self) -> None:

@@ -27,6 +27,7 @@ from roquet.protocol.records.uniform import message_ids
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import BINARY, Command
 from roquet.storage.log.dispatch_request import keys_of
+from roquet.storage.new_record import NewRecord
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.handling import Answer
@@ -225,19 +226,19 @@ class SendHandler:
     ) -> PhysicalOffset:
         properties = self._stored_properties(pairs).encode()
         self._check_size(body, properties)
-        return self._store.append(
+        record = NewRecord(
             queue,
             body,
             properties,
-            keys_of(pairs),
-            m.tag_code(pairs.get(m.TAGS)),
             header.flag,
             sys_flag,
             header.born_timestamp,
             connection.peer_host,
+            self._store.config.store_host,
             header.reconsume_times,
-            delay_ms,
         )
+        tag_code = m.tag_code(pairs.get(m.TAGS))
+        return self._store.append(record, keys_of(pairs), tag_code, delay_ms)
 
     def _store_half(
         self,

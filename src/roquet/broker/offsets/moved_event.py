@@ -19,6 +19,7 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.records.record import host_bits
 from roquet.storage.log.dispatch_request import keys_of
+from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -75,14 +76,14 @@ class OffsetMovedEvents:
         host = store.config.store_host
         if store.why_full:
             raise OSError(store.why_full)
-        store.append(
+        record = NewRecord(
             store.queue(m.OFFSET_MOVED_TOPIC, 0),
             body,
             m.join_properties(pairs).encode(),
-            keys_of(pairs),
-            m.tag_code(pairs[m.TAGS]),
             0,
             host_bits(host, host),
             self._now_ms(),
             host,
+            host,
         )
+        store.append(record, keys_of(pairs), m.tag_code(pairs[m.TAGS]))

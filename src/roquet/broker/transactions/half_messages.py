@@ -31,7 +31,7 @@ from roquet.protocol.bodies.tables import TopicConfig
 from roquet.protocol.headers.transactions import COMMIT
 from roquet.protocol.java_numbers import int_or, long_or
 from roquet.protocol.records import message as m
-from roquet.protocol.records.record import Record, decode
+from roquet.protocol.records.record import Record, decode, host_bits
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.storage.new_record import NewRecord
 from roquet.storage.queues.consume_queue import ConsumeQueue
@@ -387,15 +387,17 @@ class HalfMessages:
 
     def _again(self, record: Record, queue: ConsumeQueue, properties: str) -> NewRecord:
         """A new record with the message of a half message, for another queue."""
+        host = self._store.config.store_host
+        sys_flag = record.sys_flag & ~(m.TRANSACTION_BITS | m.STORE_HOST_V6)
         return NewRecord(
             queue,
             record.body,
             properties.encode(),
             record.flag,
-            record.sys_flag & ~m.TRANSACTION_BITS,
+            sys_flag | host_bits(record.born_host, host),
             record.born_ms,
             record.born_host,
-            self._store.config.store_host,
+            host,
             record.reconsume_times,
         )
 
@@ -411,7 +413,7 @@ class HalfMessages:
                 body,
                 _END_PROPERTIES,
                 0,
-                0,
+                host_bits(host, host),
                 self._clock.now_ms(),
                 host,
                 host,

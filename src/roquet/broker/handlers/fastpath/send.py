@@ -30,6 +30,7 @@ from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.uniform import UniformBatch, message_ids
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.templates.request import is_number, is_safe
+from roquet.storage.new_record import NewRecord
 from roquet.transport.connection import Connection
 from roquet.transport.handling import SlowPath
 
@@ -55,7 +56,8 @@ class FastSend:
         self._topics = send_context.metadata.topic_registry
         self._answers = answers
         self._connection = connection
-        self._message_id_head = self._store.config.store_host.hex().upper().encode()
+        self._store_host = self._store.config.store_host
+        self._message_id_head = self._store_host.hex().upper().encode()
         self._size_max = send_context.config.message_size_max
         self._stored_size_max = stored_size_max(send_context.config)
         self._version = self._topics.version
@@ -169,19 +171,19 @@ class FastSend:
         if plan.keys_at >= 0:
             keys = (*keys, *texts[plan.keys_at].split())
         try:
-            at = self._store.append(
+            record = NewRecord(
                 queue,
                 frame[known.header_end :],
                 plan.properties(texts, queue_id),
-                keys,
-                self._tag_code(texts[plan.tags_at]) if plan.tags_at >= 0 else 0,
                 plan.flag,
                 plan.sys_flag,
                 int(born),
                 self._connection.peer_host,
+                self._store_host,
                 plan.reconsume_times,
-                plan.delay_ms,
             )
+            tag_code = self._tag_code(texts[plan.tags_at]) if plan.tags_at >= 0 else 0
+            at = self._store.append(record, keys, tag_code, plan.delay_ms)
         except Exception as error:
             return self._failed(plan, (frame,), error)
         self._turn.due()
