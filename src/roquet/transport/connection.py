@@ -374,7 +374,7 @@ class Connection(asyncio.Protocol):
         response = self._handle(command)
         if self._loop.time() >= self._turn_end:
             self._left += self._asked
-        if not response or command.is_one_way:
+        if response is None or command.is_one_way:
             return None
         answer = response if isinstance(response, bytes) else response.encode()
         self.made(len(answer))
@@ -495,7 +495,7 @@ class Connection(asyncio.Protocol):
             data = request.answer(ResponseCode.SYSTEM_ERROR, remark).encode()
         except Exception as error:
             data = self.failure(request, error).encode()
-        if data and not request.is_one_way:
+        if data is not None and not request.is_one_way:
             try:
                 self._refuse_unheard(len(data))
             except PeerError as error:

@@ -121,14 +121,16 @@ class AckGate:
         awaited = "slave" if self._for_slave else "disk"
         return f"[OVERLOAD]{waiting} messages wait for the {awaited} already"
 
-    def hold(self, connection: Connection, answer: bytes, end: int, *, tells: bool = True) -> bytes:
+    def hold(
+        self, connection: Connection, answer: bytes, end: int, *, tells: bool = True
+    ) -> bytes | None:
         """Hold an answer until the log is flushed and replicated up to `end`.
 
         :param answer: the encoded frame.
         :param end: physical offset after the message.
         :param tells: whether the answer's code changes if a promise is not kept in time; if False,
             the answer is then sent unchanged.
-        :returns: the answer if it can be sent at once, else b"".
+        :returns: the answer if it can be sent at once, else None.
         """
         needs_slave = self._config.replicate
         if needs_slave and (reason := self._why_no_slave()):
@@ -144,7 +146,7 @@ class AckGate:
         if not waiting and self._is_safe(held):
             return answer
         waiting.append(held)
-        return b""
+        return None
 
     def _why_no_slave(self) -> str:
         """Why waiting for a slave is useless, as a remark; empty if it is not."""
