@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from roquet.common.settings import setting
 from roquet.errors import Refused
+from roquet.protocol.records.message import PROPERTIES_SIZE_MAX
 from roquet.protocol.remoting.codes import ResponseCode
 
 
@@ -55,3 +56,18 @@ def refuse_beyond(count: int, count_max: int, what: str, name: str) -> None:
         raise Refused(
             ResponseCode.SYSTEM_ERROR, f"{what}: {count}, allowed are {count_max} ({name})"
         )
+
+
+def refuse_long_properties(
+    size: int,
+    whose: str = "the properties",
+    code: ResponseCode = ResponseCode.MESSAGE_ILLEGAL,
+    size_max: int = PROPERTIES_SIZE_MAX,
+) -> None:
+    """Check the size of a message's properties as they would be stored, in bytes.
+
+    :param whose: the noun in the remark.
+    :raises Refused: they are too long; with `code`.
+    """
+    if size > size_max:
+        raise Refused(code, f"{whose} have {size} bytes, at most {size_max} are allowed")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from roquet.broker.config.delay_levels import put_aside, waiting_queue
+from roquet.broker.config.limits import refuse_long_properties
 from roquet.broker.handlers.members import UNIT_SUBSCRIPTION
 from roquet.broker.handlers.send_context import SendContext, tries_max
 from roquet.broker.metrics.traffic import Traffic
@@ -119,12 +120,9 @@ class SendBackHandler:
         self, record: Record, properties: dict[str, str], topic: str, queue_id: int
     ) -> NewRecord:
         text = m.join_properties(properties).encode()
-        if len(text) > m.PROPERTIES_SIZE_MAX:
-            remark = (
-                f"with those of a retry the properties have {len(text)} bytes, "
-                f"at most {m.PROPERTIES_SIZE_MAX} are allowed"
-            )
-            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        refuse_long_properties(
+            len(text), "with those of a retry the properties", ResponseCode.SYSTEM_ERROR
+        )
         return NewRecord(
             self._store.queue(topic, queue_id),
             record.body,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from roquet.broker.config.delay_levels import DelayLevels, put_aside, waiting_queue
-from roquet.broker.config.limits import Limits, refuse_beyond
+from roquet.broker.config.limits import Limits, refuse_beyond, refuse_long_properties
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.metadata.metadata import Metadata
@@ -266,11 +266,9 @@ class HalfMessages:
         pairs |= {m.REAL_TOPIC: topic, m.REAL_QID: str(queue_id)}
         properties = m.join_properties(pairs).encode()
         size_max = m.PROPERTIES_SIZE_MAX - _MORE_PROPERTIES_SIZE
-        if len(properties) > size_max:
-            remark = (
-                f"properties of {len(properties)} bytes, allowed are {size_max} in a transaction"
-            )
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        refuse_long_properties(
+            len(properties), "the properties of a half message", size_max=size_max
+        )
         queue = self._queue(m.HALF_TOPIC)
         host = self._store.config.store_host
         # in the half topic it is an ordinary message (docs/pitfalls.md#trap-s5)
