@@ -50,13 +50,13 @@ def test_each_run_adds_what_is_new_from_brokers_and_store_files(
 def test_of_two_runs_at_the_same_time_one_adds_nothing(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    keeper = DeltaArchive(str(tmp_path))
+    backend = DeltaArchive(str(tmp_path))
     for numbers in (range(50), range(50, 80)):
         send(cluster.name_server, "orders", numbers)
-        with keeper.changing(spark) as slower:
+        with backend.changing(spark) as slower:
             archive(spark, job(cluster, tmp_path))
             with pytest.raises(ArchiveError, match="is being changed by another process"):
-                slower.add(keeper.messages(spark), {}, None)
+                slower.add(backend.messages(spark), {}, None)
 
     assert numbers_in(read_archive(spark, str(tmp_path))) == list(range(80))
 

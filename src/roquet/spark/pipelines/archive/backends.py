@@ -15,7 +15,7 @@ from roquet.spark.pipelines.archive.state import ArchiveError
 FORMATS: Final = ("parquet", "delta")
 
 
-def keeper_of(folder: str, file_format: str = "") -> ArchiveBackend:
+def backend_of(folder: str, file_format: str = "") -> ArchiveBackend:
     """The storage of an archive.
 
     :param folder: a path; or a URL, if the format is delta.

@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from roquet.spark.pipelines.archive.backends import keeper_of
+from roquet.spark.pipelines.archive.backends import backend_of
 from roquet.spark.pipelines.archive.change import Compacted
 
 SIZE_WANTED: Final = 128 << 20
@@ -35,4 +35,4 @@ def compact(spark: SparkSession, job: Compaction) -> Compacted:
 
     :raises ArchiveError: the archive cannot be used, or another process is changing it.
     """
-    return keeper_of(job.folder, job.file_format).compact(spark, job.size_wanted, job.files_min)
+    return backend_of(job.folder, job.file_format).compact(spark, job.size_wanted, job.files_min)

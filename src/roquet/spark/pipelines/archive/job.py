@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
 from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
-from roquet.spark.pipelines.archive.backends import keeper_of
+from roquet.spark.pipelines.archive.backends import backend_of
 from roquet.spark.pipelines.archive.change import ArchiveBackend, Archived, Change
 from roquet.spark.pipelines.archive.columns import with_day
 from roquet.spark.pipelines.archive.plan import ends
@@ -34,13 +34,13 @@ class Archive:
     file_format: str = ""
 
     @property
-    def keeper(self) -> ArchiveBackend:
+    def backend(self) -> ArchiveBackend:
         """The storage of the archive.
 
         :raises ArchiveError: the folder has an archive of another format, or is not possible for
             one.
         """
-        return keeper_of(self.folder, self.file_format)
+        return backend_of(self.folder, self.file_format)
 
 
 def archive(spark: SparkSession, job: Archive, planned: Planned = nobody_asks) -> Archived:
@@ -50,7 +50,7 @@ def archive(spark: SparkSession, job: Archive, planned: Planned = nobody_asks) -
     :raises DataLoss: messages were lost before they were archived; see the option failOnDataLoss.
     :raises ArchiveError: the archive cannot be used, or another process is changing it.
     """
-    with job.keeper.changing(spark) as change:
+    with job.backend.changing(spark) as change:
         return add(spark, change, job.source, job.source.backlog(spark, change.progress), planned)
 
 
@@ -76,4 +76,4 @@ def read_archive(spark: SparkSession, folder: str, file_format: str = "") -> Dat
     :param file_format: as in `Archive`.
     :raises ArchiveError: there is no archive, or it cannot be used.
     """
-    return keeper_of(folder, file_format).messages(spark).select(*SPARK_SCHEMA.names, "day")
+    return backend_of(folder, file_format).messages(spark).select(*SPARK_SCHEMA.names, "day")

@@ -47,11 +47,11 @@ def archive_stream(
 
     New queues, brokers and topics are archived, too. Raises as `archive` does.
     """
-    keeper = job.keeper
+    backend = job.backend
     until = None
     while True:
         began = time.monotonic()
-        with keeper.changing(spark) as change:
+        with backend.changing(spark) as change:
             backlog = job.source.backlog(spark, change.progress)
             if trigger.available_now and until is None:
                 until = ends(backlog)
