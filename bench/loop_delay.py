@@ -34,12 +34,16 @@ from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.protocol.bodies import sliced as sliced_bodies
 from roquet.protocol.bodies import sliced_tables
+from roquet.protocol.bodies.body import Table
 from roquet.protocol.bodies.tables import (
     ConsumerData,
     GroupConfig,
+    GroupTable,
     Heartbeat,
+    OffsetTable,
     Subscription,
     TopicConfig,
+    TopicTable,
 )
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.headers.routing import RegisterBrokerHeader
@@ -348,13 +352,14 @@ async def checkpointed(crowded: Crowded) -> None:
 async def copied(crowded: Crowded) -> None:
     """As a slave copies its master's tables."""
     slices = crowded.broker.parts.slices
-    for code, read in (
-        (RequestCode.GET_ALL_TOPIC_CONFIG, sliced_tables.topic_table),
-        (RequestCode.GET_ALL_CONSUMER_OFFSET, sliced_tables.offset_table),
-        (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, sliced_tables.group_table),
-    ):
+    tables: dict[RequestCode, type[Table]] = {
+        RequestCode.GET_ALL_TOPIC_CONFIG: TopicTable,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: OffsetTable,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GroupTable,
+    }
+    for code, kind in tables.items():
         answer = await crowded.clients.call(crowded.address, Command(code))
-        await slices.run(read(answer.body))
+        await slices.run(sliced_tables.table(kind, answer.body))
 
 
 async def measured(name: str, work: Callable[[], Awaitable[object]]) -> Row:

@@ -22,7 +22,7 @@ from roquet.protocol.bodies.tables import (
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUSPEND
 from roquet.protocol.headers.send import SendHeaderV2
-from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.json.dialect import dump_ascii, dump_bytes
 from roquet.protocol.records.batch import split_batch
 from roquet.protocol.records.message import (
     DEAD_LETTER_PREFIX,
@@ -460,7 +460,7 @@ class FakeCluster:
             tuple(BrokerData("C", name, ids) for name, ids in addresses.items()),
             tuple(QueueData(name, counts[name], counts[name], READ_WRITE) for name in addresses),
         )
-        return request.answer(0, body=dump_bytes(route.to_json(standard=True)))
+        return request.answer(0, body=dump_ascii(route.to_json()))
 
     def run(
         self,

@@ -15,7 +15,7 @@ from roquet.protocol.bodies.tables import BrokerData, QueueData, Route
 from roquet.protocol.headers.offsets import QueueHeader
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.headers.routing import RouteHeader
-from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.json.dialect import dump_ascii, dump_bytes
 from roquet.protocol.records.record import Record, host_bytes
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -190,7 +190,7 @@ class StandIn:
             tuple(BrokerData("DefaultCluster", name, found) for name, found in addresses.items()),
             tuple(QueueData(name, count, count, 6) for name, count in counts.items()),
         )
-        return request.answer(0, body=dump_bytes(route.to_json(standard=True)))
+        return request.answer(0, body=dump_ascii(route.to_json()))
 
 
 @contextmanager

@@ -256,7 +256,7 @@ class NameServerHandlers:
                 route.brokers, route.queues, self._kv.get(ORDER_TOPIC_CONFIG, header.topic)
             )
         if request.version >= VERSION_STANDARD_JSON or header.accept_standard_json_only:
-            body = dump_ascii(route.to_json(standard=True))
+            body = dump_ascii(route.to_json())
         else:
             body = dump_dialect(route.to_json())
         return request.answer(ResponseCode.SUCCESS, body=body)
@@ -389,7 +389,7 @@ def _topics(request: Command, *, compressed: bool) -> Steps[TopicTable]:
     if not request.body:
         return TopicTable()
     if request.version < VERSION_REGISTER_BODY:
-        return (yield from sliced_tables.topic_table(request.body, DIALECT_VALUES_MAX))
+        return (yield from sliced_tables.table(TopicTable, request.body, DIALECT_VALUES_MAX))
     if compressed:
         return (yield from compressed_registration.read(request.body)).table
     return (yield from sliced_tables.registration(request.body, DIALECT_VALUES_MAX))

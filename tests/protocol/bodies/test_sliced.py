@@ -28,20 +28,20 @@ def test_topics_and_registrations(count: int, name: str, version: DataVersion) -
     table = TopicTable(
         {f"{name}{at}": TopicConfig(f"{name}{at}", at) for at in range(count)}, version
     )
-    assert finished(sliced_bodies.topic_table(table)) == dump_bytes(table.to_json())
+    assert finished(sliced_bodies.table(table)) == dump_bytes(table.to_json())
     assert finished(sliced_bodies.registration(table)) == dump_bytes(Registration(table).to_json())
 
 
 @given(counts, text, versions)
 def test_groups(count: int, name: str, version: DataVersion) -> None:
     table = GroupTable({f"{name}{at}": GroupConfig(f"{name}{at}") for at in range(count)}, version)
-    assert finished(sliced_bodies.group_table(table)) == dump_bytes(table.to_json())
+    assert finished(sliced_bodies.table(table)) == dump_bytes(table.to_json())
 
 
 @given(counts, text, st.integers(0, 3))
 def test_offsets(count: int, name: str, queues: int) -> None:
     table = OffsetTable({f"{name}{at}@g": dict.fromkeys(range(queues), at) for at in range(count)})
-    assert finished(sliced_bodies.offset_table(table)) == dump_dialect(table.to_json())
+    assert finished(sliced_bodies.table(table, dump_dialect)) == dump_dialect(table.to_json())
 
 
 @given(counts)
@@ -52,4 +52,4 @@ def test_tables_with_objects_as_keys(count: int) -> None:
 
 def test_a_table_of_thousands_takes_many_steps() -> None:
     table = TopicTable({str(at): TopicConfig(str(at)) for at in range(100 * PART)})
-    assert sum(1 for _ in sliced_bodies.topic_table(table)) == 100
+    assert sum(1 for _ in sliced_bodies.table(table)) == 100

@@ -46,14 +46,14 @@ def topics(name: str = "T", count: int = COUNT) -> TopicTable:
 def test_topics_and_registrations(name: str, count: int) -> None:
     table = topics(name, count)
     for dump in (dump_bytes, dump_file):
-        assert finished(sliced_tables.topic_table(dump(table.to_json()))) == table
+        assert finished(sliced_tables.table(TopicTable, dump(table.to_json()))) == table
         assert finished(sliced_tables.registration(dump(Registration(table).to_json()))) == table
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_groups(name: str) -> None:
     table = GroupTable({f"{name}{at}": GroupConfig(f"{name}{at}") for at in range(COUNT)}, VERSION)
-    assert finished(sliced_tables.group_table(dump_bytes(table.to_json()))) == table
+    assert finished(sliced_tables.table(GroupTable, dump_bytes(table.to_json()))) == table
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -61,7 +61,7 @@ def test_groups(name: str) -> None:
 def test_offsets(name: str, queues: int) -> None:
     table = OffsetTable({f"{name}{at}@g": dict.fromkeys(range(queues), at) for at in range(COUNT)})
     for dump in (dump_dialect, dump_file):
-        assert finished(sliced_tables.offset_table(dump(table.to_json()))) == table
+        assert finished(sliced_tables.table(OffsetTable, dump(table.to_json()))) == table
 
 
 documents = st.recursive(
@@ -93,7 +93,7 @@ def test_any_table_is_read_as_it_is_wherever_it_is_cut(
 def test_a_table_of_megabytes_takes_many_short_steps() -> None:
     body = dump_bytes(topics(count=20_000).to_json())
 
-    assert sum(1 for _ in sliced_tables.topic_table(body)) > len(body) // 10_000
+    assert sum(1 for _ in sliced_tables.table(TopicTable, body)) > len(body) // 10_000
 
 
 def test_entries_with_objects_inside_are_cut_apart_too() -> None:
@@ -103,8 +103,8 @@ def test_entries_with_objects_inside_are_cut_apart_too() -> None:
     }
     body = dump_bytes({"dataVersion": VERSION.to_json(), "topicConfigTable": entries})
 
-    assert sum(1 for _ in sliced_tables.topic_table(body)) > len(body) // 10_000
-    assert len(finished(sliced_tables.topic_table(body)).topics) == COUNT
+    assert sum(1 for _ in sliced_tables.table(TopicTable, body)) > len(body) // 10_000
+    assert len(finished(sliced_tables.table(TopicTable, body)).topics) == COUNT
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_entries_with_objects_inside_are_cut_apart_too() -> None:
 )
 def test_what_is_no_table_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        finished(sliced_tables.topic_table(body))
+        finished(sliced_tables.table(TopicTable, body))
 
 
 def test_a_registration_says_what_reading_it_at_once_says() -> None:

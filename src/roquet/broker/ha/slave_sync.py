@@ -20,7 +20,13 @@ from roquet.common.steps import Steps
 from roquet.errors import RoquetError
 from roquet.protocol.bodies import sliced_tables
 from roquet.protocol.bodies.ha_status import LogRange
-from roquet.protocol.bodies.tables import DelayOffsetTable, parse
+from roquet.protocol.bodies.tables import (
+    DelayOffsetTable,
+    GroupTable,
+    OffsetTable,
+    TopicTable,
+    parse,
+)
 from roquet.protocol.headers.offsets import UpdateOffsetHeader
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -184,15 +190,15 @@ class SlaveSync:
             self._progress.told(each)
 
     def _take_topics(self, body: bytes) -> Steps[None]:
-        table = yield from sliced_tables.topic_table(body)
+        table = yield from sliced_tables.table(TopicTable, body)
         self.topics_to = self._log_end()
         self._metadata.copy_master_topics(table)
 
     def _take_groups(self, body: bytes) -> Steps[None]:
-        self._metadata.copy_master_groups((yield from sliced_tables.group_table(body)))
+        self._metadata.copy_master_groups((yield from sliced_tables.table(GroupTable, body)))
 
     def _take_offsets(self, body: bytes) -> Steps[None]:
-        table = yield from sliced_tables.offset_table(body)
+        table = yield from sliced_tables.table(OffsetTable, body)
         if (yield from self._progress.copy_master(table)):
             self._offsets_changed()
         self._own = yield from self._progress.own()

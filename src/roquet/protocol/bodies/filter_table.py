@@ -7,22 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from roquet.common.units import Int32, Int64
+from roquet.protocol.bodies.body import Body, Member, WriteOnly
 from roquet.protocol.filters.tags import SQL92
-from roquet.protocol.json.numbers import as_int32, json_int, json_long
 
 
 @dataclass(frozen=True, slots=True)
-class BloomData:
+class BloomData(Body):
     """The Bloom filter bits of one group (`positions`), of `bits` in all."""
 
-    bits: int
-    positions: tuple[int, ...]
+    bits: Annotated[Int32, Member("bitNum")]
+    positions: Annotated[tuple[Int32, ...], Member("bitPos")]
 
 
 @dataclass(frozen=True, slots=True)
-class FilterData:
+class FilterData(Body):
     """ConsumerFilterData: the filter of a group for a topic. Times in ms.
 
     `version` is that of the client's subscription (docs/protocol/json.md#subscriptions). Messages
@@ -30,80 +31,47 @@ class FilterData:
     group's last member left, 0 while it has members.
     """
 
+    WRITE_ONLY: ClassVar[WriteOnly] = {"dead": lambda self: self.is_dead}
+
     topic: str
-    group: str
+    group: Annotated[str, Member("consumerGroup")]
     expression: str
-    version: int
-    born_ms: int
-    dead_ms: int = 0
-    bloom: BloomData | None = None
-    expression_type: str = SQL92
+    version: Annotated[Int64, Member("clientVersion")] = 0
+    born_ms: Annotated[Int64, Member("bornTime")] = 0
+    dead_ms: Annotated[Int64, Member("deadTime")] = 0
+    bloom: Annotated[BloomData | None, Member("bloomFilterData", is_optional=True)] = None
+    expression_type: Annotated[str, Member("expressionType")] = SQL92
 
     @property
     def is_dead(self) -> bool:
         return self.dead_ms >= self.born_ms
 
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> FilterData:
-        bloom = json.get("bloomFilterData")
-        return cls(
-            str(json["topic"]),
-            str(json["consumerGroup"]),
-            str(json["expression"]),
-            json_long(json, "clientVersion", 0),
-            json_long(json, "bornTime", 0),
-            json_long(json, "deadTime", 0),
-            BloomData(json_int(bloom, "bitNum"), tuple(map(as_int32, bloom["bitPos"])))
-            if bloom
-            else None,
-            str(json.get("expressionType") or SQL92),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        bloom = (
-            {"bitNum": self.bloom.bits, "bitPos": list(self.bloom.positions)}
-            if self.bloom is not None
-            else None
-        )
-        return {
-            **({"bloomFilterData": bloom} if bloom is not None else {}),
-            "bornTime": self.born_ms,
-            "clientVersion": self.version,
-            "consumerGroup": self.group,
-            "dead": self.is_dead,
-            "deadTime": self.dead_ms,
-            "expression": self.expression,
-            "expressionType": self.expression_type,
-            "topic": self.topic,
+def _read_topics(json: Mapping[str, Any] | None) -> dict[str, dict[str, FilterData]]:
+    return {
+        topic: {
+            group: FilterData.from_json(data)
+            for group, data in (groups.get("groupFilterData") or {}).items()
         }
+        for topic, groups in (json or {}).items()
+    }
+
+
+def _write_topics(filters: Mapping[str, Mapping[str, FilterData]]) -> dict[str, Any]:
+    return {
+        topic: {
+            "groupFilterData": {group: data.to_json() for group, data in groups.items()},
+            "topic": topic,
+        }
+        for topic, groups in filters.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
-class FilterTable:
+class FilterTable(Body):
     """Topic -> group -> filter."""
 
-    filters: Mapping[str, Mapping[str, FilterData]] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> FilterTable:
-        by_topic = json.get("filterDataByTopic") or {}
-        return cls(
-            {
-                topic: {
-                    group: FilterData.from_json(data)
-                    for group, data in (of.get("groupFilterData") or {}).items()
-                }
-                for topic, of in by_topic.items()
-            }
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "filterDataByTopic": {
-                topic: {
-                    "groupFilterData": {group: data.to_json() for group, data in groups.items()},
-                    "topic": topic,
-                }
-                for topic, groups in self.filters.items()
-            }
-        }
+    filters: Annotated[
+        Mapping[str, Mapping[str, FilterData]],
+        Member("filterDataByTopic", read=_read_topics, write=_write_topics),
+    ] = field(default_factory=dict)

@@ -1,26 +1,22 @@
 """JSON bodies: routes, registrations, heartbeats, topic and group tables (docs/protocol/json.md).
 
-Every type has `from_json` (from a decoded document) and `to_json` (for `dump_bytes` or
-`dump_dialect`), with members in Apache's order. Unknown members are ignored, missing ones have
-Apache's default.
+`body` says how they are declared.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
+from roquet.common.units import Int32, Int64
+from roquet.protocol.bodies.body import Body, Member, Table, WriteOnly
 from roquet.protocol.filters.tags import EVERYTHING, TAG, TagFilter, tag_filter
 from roquet.protocol.json.dialect import IntKeys, load
-from roquet.protocol.json.numbers import NumberError, as_int32, as_int64, json_int, json_long
+from roquet.protocol.json.numbers import NumberError, as_int64, json_int
 from roquet.protocol.records.message import READ_WRITE, MessageQueue
 
-K = TypeVar("K")
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 DIALECT_VALUES_MAX: Final = 4096
 """Values of a body in fastjson's dialect, other than bare integer keys. They take some 10 ms.
@@ -32,333 +28,171 @@ _REASON_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class DataVersion:
+class DataVersion(Body):
     """The data version of a table: equal versions mean equal tables. `timestamp` in ms.
 
     `state_version` is 5.x's third part. It is kept for peers that compare it, and not written if 0.
     """
 
-    timestamp: int = 0
-    counter: int = 0
-    state_version: int = 0
+    timestamp: Int64 = 0
+    counter: Int64 = 0
+    state_version: Annotated[Int64, Member("stateVersion", is_optional=True)] = 0
 
     def next(self, now_ms: int) -> DataVersion:
         return DataVersion(now_ms, self.counter + 1, self.state_version)
 
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> DataVersion:
-        return cls(
-            json_long(json, "timestamp", 0),
-            json_long(json, "counter", 0),
-            json_long(json, "stateVersion", 0),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        state = {"stateVersion": self.state_version} if self.state_version else {}
-        return {"counter": self.counter, **state, "timestamp": self.timestamp}
-
 
 @dataclass(frozen=True, slots=True)
-class TopicConfig:
-    name: str
-    read_queues: int = 16
-    write_queues: int = 16
-    perm: int = READ_WRITE
-    filter_type: str = "SINGLE_TAG"
-    sys_flag: int = 0
+class TopicConfig(Body):
+    name: Annotated[str, Member("topicName")]
+    read_queues: Annotated[Int32, Member("readQueueNums")] = 16
+    write_queues: Annotated[Int32, Member("writeQueueNums")] = 16
+    perm: Int32 = READ_WRITE
+    filter_type: Annotated[str, Member("topicFilterType")] = "SINGLE_TAG"
+    sys_flag: Annotated[Int32, Member("topicSysFlag")] = 0
     order: bool = False
 
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> TopicConfig:
-        return cls(
-            str(json["topicName"]),
-            json_int(json, "readQueueNums", 16),
-            json_int(json, "writeQueueNums", 16),
-            json_int(json, "perm", READ_WRITE),
-            str(json.get("topicFilterType") or "SINGLE_TAG"),
-            json_int(json, "topicSysFlag", 0),
-            bool(json.get("order", False)),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "order": self.order,
-            "perm": self.perm,
-            "readQueueNums": self.read_queues,
-            "topicFilterType": self.filter_type,
-            "topicName": self.name,
-            "topicSysFlag": self.sys_flag,
-            "writeQueueNums": self.write_queues,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class TopicTable:
+class TopicTable(Table):
     """TopicConfigSerializeWrapper: the content of topics.json and of a registration."""
 
-    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
-    version: DataVersion = DataVersion()
-    left_out: int = field(default=0, compare=False)
-    """Number of invalid entries that `from_json` left out."""
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> TopicTable:
-        topics, left_out = table(json.get("topicConfigTable"), str, TopicConfig.from_json)
-        return cls(topics, DataVersion.from_json(json.get("dataVersion") or {}), told(left_out))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "dataVersion": self.version.to_json(),
-            "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
-        }
+    topics: Annotated[Mapping[str, TopicConfig], Member("topicConfigTable")] = field(
+        default_factory=dict
+    )
+    version: Annotated[DataVersion, Member("dataVersion")] = DataVersion()
 
 
 @dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(Body):
     """SubscriptionGroupConfig."""
 
-    name: str
-    consume_enable: bool = True
-    consume_from_min_enable: bool = True
-    consume_broadcast_enable: bool = True
-    retry_queues: int = 1
-    retry_max_times: int = 16
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
-    notify_consumer_ids_changed_enable: bool = True
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> GroupConfig:
-        return cls(
-            str(json["groupName"]),
-            bool(json.get("consumeEnable", True)),
-            bool(json.get("consumeFromMinEnable", True)),
-            bool(json.get("consumeBroadcastEnable", True)),
-            json_int(json, "retryQueueNums", 1),
-            json_int(json, "retryMaxTimes", 16),
-            json_long(json, "brokerId", 0),
-            json_long(json, "whichBrokerWhenConsumeSlowly", 1),
-            bool(json.get("notifyConsumerIdsChangedEnable", True)),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "brokerId": self.broker_id,
-            "consumeBroadcastEnable": self.consume_broadcast_enable,
-            "consumeEnable": self.consume_enable,
-            "consumeFromMinEnable": self.consume_from_min_enable,
-            "groupName": self.name,
-            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
-            "retryMaxTimes": self.retry_max_times,
-            "retryQueueNums": self.retry_queues,
-            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
-        }
+    name: Annotated[str, Member("groupName")]
+    consume_enable: Annotated[bool, Member("consumeEnable")] = True
+    consume_from_min_enable: Annotated[bool, Member("consumeFromMinEnable")] = True
+    consume_broadcast_enable: Annotated[bool, Member("consumeBroadcastEnable")] = True
+    retry_queues: Annotated[Int32, Member("retryQueueNums")] = 1
+    retry_max_times: Annotated[Int32, Member("retryMaxTimes")] = 16
+    broker_id: Annotated[Int64, Member("brokerId")] = 0
+    which_broker_when_consume_slowly: Annotated[Int64, Member("whichBrokerWhenConsumeSlowly")] = 1
+    notify_consumer_ids_changed_enable: Annotated[
+        bool, Member("notifyConsumerIdsChangedEnable")
+    ] = True
 
 
 @dataclass(frozen=True, slots=True)
-class GroupTable:
+class GroupTable(Table):
     """SubscriptionGroupWrapper: the content of subscriptionGroup.json."""
 
-    groups: Mapping[str, GroupConfig] = field(default_factory=dict)
-    version: DataVersion = DataVersion()
-    left_out: int = field(default=0, compare=False)
-    """As in `TopicTable`."""
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> GroupTable:
-        groups, left_out = table(json.get("subscriptionGroupTable"), str, GroupConfig.from_json)
-        return cls(groups, DataVersion.from_json(json.get("dataVersion") or {}), told(left_out))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "dataVersion": self.version.to_json(),
-            "subscriptionGroupTable": {
-                name: group.to_json() for name, group in self.groups.items()
-            },
-        }
+    groups: Annotated[Mapping[str, GroupConfig], Member("subscriptionGroupTable")] = field(
+        default_factory=dict
+    )
+    version: Annotated[DataVersion, Member("dataVersion")] = DataVersion()
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetTable:
+class OffsetTable(Table):
     """ConsumerOffsetSerializeWrapper, the content of consumerOffset.json.
 
-    `topic@group` -> queue id -> offset.
+    `topic@group` -> queue id -> offset. `left_out` counts offsets of single queues.
     """
 
-    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    left_out: int = field(default=0, compare=False)
-    """As in `TopicTable`; counts offsets of single queues."""
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> OffsetTable:
-        offsets: dict[str, dict[int, int]] = {}
-        left_out: list[str] = []
-        for key, queues in (json.get("offsetTable") or {}).items():
-            offsets[key], odd = table(queues, as_int32, as_int64)
-            left_out += odd
-        return cls(offsets, told(left_out))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"offsetTable": {key: IntKeys(queues) for key, queues in self.offsets.items()}}
+    offsets: Annotated[Mapping[str, Mapping[Int32, Int64]], Member("offsetTable")] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class DelayOffsetTable:
+class DelayOffsetTable(Table):
     """DelayOffsetSerializeWrapper, the content of delayOffset.json.
 
     Delay level -> next queue offset.
     """
 
-    offsets: Mapping[int, int] = field(default_factory=dict)
-    left_out: int = field(default=0, compare=False)
-    """As in `TopicTable`."""
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> DelayOffsetTable:
-        offsets, left_out = table(json.get("offsetTable"), as_int32, as_int64)
-        return cls(offsets, told(left_out))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"offsetTable": IntKeys(self.offsets)}
+    offsets: Annotated[Mapping[Int32, Int64], Member("offsetTable")] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class QueueData:
+class QueueData(Body):
     """The queues of a topic on one broker name."""
 
-    broker_name: str
-    read_queues: int
-    write_queues: int
-    perm: int
-    topic_sys_flag: int = 0
+    broker_name: Annotated[str, Member("brokerName")]
+    read_queues: Annotated[Int32, Member("readQueueNums")]
+    write_queues: Annotated[Int32, Member("writeQueueNums")]
+    perm: Int32
+    topic_sys_flag: Annotated[Int32, Member("topicSysFlag", also="topicSynFlag")] = 0
 
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> QueueData:
-        return cls(
-            str(json["brokerName"]),
-            json_int(json, "readQueueNums"),
-            json_int(json, "writeQueueNums"),
-            json_int(json, "perm"),
-            as_int32(json.get("topicSysFlag", json.get("topicSynFlag", 0))),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "brokerName": self.broker_name,
-            "perm": self.perm,
-            "readQueueNums": self.read_queues,
-            "topicSysFlag": self.topic_sys_flag,
-            "writeQueueNums": self.write_queues,
-        }
+def _read_cluster(json: object) -> str:
+    return str(json or "")
+
+
+def _read_addresses(json: Mapping[str, Any] | None) -> dict[int, str]:
+    return {as_int64(broker_id): str(address) for broker_id, address in (json or {}).items()}
+
+
+def _write_addresses(addresses: Mapping[int, str]) -> IntKeys:
+    return IntKeys(sorted(addresses.items()))
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerData:
+class BrokerData(Body):
     """The addresses of one broker name, by broker id: 0 is the master, all others are slaves."""
 
-    cluster: str
-    broker_name: str
-    addresses: Mapping[int, str]
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> BrokerData:
-        addresses = json.get("brokerAddrs") or {}
-        return cls(
-            str(json.get("cluster", "")),
-            str(json["brokerName"]),
-            {as_int64(broker_id): str(address) for broker_id, address in addresses.items()},
-        )
-
-    def to_json(self, *, standard: bool = False) -> dict[str, Any]:
-        """:param standard: quote broker ids, for strict JSON parsers."""
-        in_order = sorted(self.addresses.items())
-        addresses: Mapping[Any, str] = (
-            {str(broker_id): address for broker_id, address in in_order}
-            if standard
-            else IntKeys(in_order)
-        )
-        return {"brokerAddrs": addresses, "brokerName": self.broker_name, "cluster": self.cluster}
+    cluster: Annotated[str, Member("cluster", read=_read_cluster)]
+    broker_name: Annotated[str, Member("brokerName")]
+    addresses: Annotated[
+        Mapping[int, str],
+        Member("brokerAddrs", read=_read_addresses, write=_write_addresses),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Route(Body):
     """TopicRouteData: the brokers and queues of a topic."""
 
-    brokers: tuple[BrokerData, ...] = ()
-    queues: tuple[QueueData, ...] = ()
-    order_conf: str | None = None
+    WRITE_ONLY: ClassVar[WriteOnly] = {"filterServerTable": lambda _: {}}
 
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> Route:
-        return cls(
-            tuple(map(BrokerData.from_json, json.get("brokerDatas") or ())),
-            tuple(map(QueueData.from_json, json.get("queueDatas") or ())),
-            json.get("orderTopicConf"),
-        )
-
-    def to_json(self, *, standard: bool = False) -> dict[str, Any]:
-        members: dict[str, Any] = {
-            "brokerDatas": [broker.to_json(standard=standard) for broker in self.brokers],
-            "filterServerTable": {},
-        }
-        if self.order_conf is not None:
-            members["orderTopicConf"] = self.order_conf
-        members["queueDatas"] = [queue.to_json() for queue in self.queues]
-        return members
+    brokers: Annotated[tuple[BrokerData, ...], Member("brokerDatas")] = ()
+    queues: Annotated[tuple[QueueData, ...], Member("queueDatas")] = ()
+    order_conf: Annotated[str | None, Member("orderTopicConf", is_optional=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterInfo:
-    brokers: Mapping[str, BrokerData] = field(default_factory=dict)
-    clusters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> ClusterInfo:
-        clusters = json.get("clusterAddrTable") or {}
-        brokers, left_out = table(json.get("brokerAddrTable"), str, BrokerData.from_json)
-        told(left_out)
-        return cls(brokers, {cluster: tuple(names) for cluster, names in clusters.items()})
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "brokerAddrTable": {name: broker.to_json() for name, broker in self.brokers.items()},
-            "clusterAddrTable": {cluster: list(names) for cluster, names in self.clusters.items()},
-        }
+class ClusterInfo(Table):
+    brokers: Annotated[Mapping[str, BrokerData], Member("brokerAddrTable")] = field(
+        default_factory=dict
+    )
+    clusters: Annotated[Mapping[str, tuple[str, ...]], Member("clusterAddrTable")] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Body):
     """RegisterBrokerBody: a broker's topics. `compressed_registration` has the compressed form."""
 
-    table: TopicTable = TopicTable()
-    filter_servers: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> Registration:
-        return cls(
-            TopicTable.from_json(json.get("topicConfigSerializeWrapper") or {}),
-            tuple(json.get("filterServerList") or ()),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "filterServerList": list(self.filter_servers),
-            "topicConfigSerializeWrapper": self.table.to_json(),
-        }
+    table: Annotated[TopicTable, Member("topicConfigSerializeWrapper")] = TopicTable()
+    filter_servers: Annotated[tuple[str, ...], Member("filterServerList")] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Body):
     """SubscriptionData: a group's subscription of one topic.
 
     `version` is the time when the client made it (ms; Go clients: ns).
     """
 
+    WRITE_ONLY: ClassVar[WriteOnly] = {
+        "codeSet": lambda self: sorted(self.tag_filter.codes),
+        "tagsSet": lambda self: sorted(self.tag_filter.tags),
+    }
+
     topic: str
-    expression: str = "*"
-    version: int = 0
-    expression_type: str = TAG
-    class_filter: bool = False
+    expression: Annotated[str, Member("subString")] = "*"
+    version: Annotated[Int64, Member("subVersion")] = 0
+    expression_type: Annotated[str, Member("expressionType")] = TAG
+    class_filter: Annotated[bool, Member("classFilterMode")] = False
 
     @property
     def is_by_tag(self) -> bool:
@@ -372,28 +206,6 @@ class Subscription:
         """
         return tag_filter(self.expression) if self.is_by_tag else EVERYTHING
 
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> Subscription:
-        return cls(
-            str(json["topic"]),
-            str(json.get("subString") or "*"),
-            json_long(json, "subVersion", 0),
-            str(json.get("expressionType") or TAG),
-            bool(json.get("classFilterMode", False)),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        tag_filter = self.tag_filter
-        return {
-            "classFilterMode": self.class_filter,
-            "codeSet": sorted(tag_filter.codes),
-            "expressionType": self.expression_type,
-            "subString": self.expression,
-            "subVersion": self.version,
-            "tagsSet": sorted(tag_filter.tags),
-            "topic": self.topic,
-        }
-
 
 PUSH: Final = "CONSUME_PASSIVELY"
 PULL: Final = "CONSUME_ACTIVELY"
@@ -405,58 +217,33 @@ FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerData:
-    group: str
-    consume_type: str = PUSH
-    message_model: str = CLUSTERING
-    consume_from: str = FROM_LAST
-    subscriptions: tuple[Subscription, ...] = ()
-    unit_mode: bool = False
+class ConsumerData(Body):
+    group: Annotated[str, Member("groupName")]
+    consume_type: Annotated[str, Member("consumeType")] = PUSH
+    message_model: Annotated[str, Member("messageModel")] = CLUSTERING
+    consume_from: Annotated[str, Member("consumeFromWhere")] = FROM_LAST
+    subscriptions: Annotated[tuple[Subscription, ...], Member("subscriptionDataSet")] = ()
+    unit_mode: Annotated[bool, Member("unitMode")] = False
 
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> ConsumerData:
-        return cls(
-            str(json["groupName"]),
-            str(json.get("consumeType") or PUSH),
-            str(json.get("messageModel") or CLUSTERING),
-            str(json.get("consumeFromWhere") or FROM_LAST),
-            tuple(map(Subscription.from_json, json.get("subscriptionDataSet") or ())),
-            bool(json.get("unitMode", False)),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "consumeFromWhere": self.consume_from,
-            "consumeType": self.consume_type,
-            "groupName": self.group,
-            "messageModel": self.message_model,
-            "subscriptionDataSet": [subscription.to_json() for subscription in self.subscriptions],
-            "unitMode": self.unit_mode,
-        }
+def _read_producers(json: Iterable[Mapping[str, Any]] | None) -> tuple[str, ...]:
+    return tuple(str(producer["groupName"]) for producer in json or ())
+
+
+def _write_producers(groups: Iterable[str]) -> list[dict[str, str]]:
+    return [{"groupName": group} for group in groups]
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Body):
     """HeartbeatData: the producer and consumer groups of one client."""
 
-    client_id: str
-    producers: tuple[str, ...] = ()
-    consumers: tuple[ConsumerData, ...] = ()
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> Heartbeat:
-        return cls(
-            str(json["clientID"]),
-            tuple(str(producer["groupName"]) for producer in json.get("producerDataSet") or ()),
-            tuple(map(ConsumerData.from_json, json.get("consumerDataSet") or ())),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "clientID": self.client_id,
-            "consumerDataSet": [consumer.to_json() for consumer in self.consumers],
-            "producerDataSet": [{"groupName": group} for group in self.producers],
-        }
+    client_id: Annotated[str, Member("clientID")]
+    producers: Annotated[
+        tuple[str, ...],
+        Member("producerDataSet", read=_read_producers, write=_write_producers),
+    ] = ()
+    consumers: Annotated[tuple[ConsumerData, ...], Member("consumerDataSet")] = ()
 
 
 def queue_from_json(json: Mapping[str, Any]) -> MessageQueue:
@@ -467,58 +254,24 @@ def queue_to_json(queue: MessageQueue) -> dict[str, Any]:
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
+def _read_queues(json: Iterable[Mapping[str, Any]] | None) -> frozenset[MessageQueue]:
+    return frozenset(map(queue_from_json, json or ()))
+
+
+def _write_queues(queues: Iterable[MessageQueue]) -> list[dict[str, Any]]:
+    return list(map(queue_to_json, sorted(queues)))
+
+
 @dataclass(frozen=True, slots=True)
-class QueueLocks:
+class QueueLocks(Body):
     """The body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
-    group: str
-    client_id: str
-    queues: frozenset[MessageQueue]
-
-    @classmethod
-    def from_json(cls, json: Mapping[str, Any]) -> QueueLocks:
-        return cls(
-            str(json["consumerGroup"]),
-            str(json["clientId"]),
-            frozenset(map(queue_from_json, json.get("mqSet") or ())),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "clientId": self.client_id,
-            "consumerGroup": self.group,
-            "mqSet": [queue_to_json(queue) for queue in sorted(self.queues)],
-        }
-
-
-def table(
-    json: Mapping[str, Any] | None, key: Callable[[str], K], item: Callable[[Any], T]
-) -> tuple[dict[K, T], list[str]]:
-    """Decode a table; entries with numbers out of range are left out.
-
-    One invalid topic or group, in an old state file or in a registration, must not make the others
-    unusable.
-
-    :returns: the table, and an error for each entry that was left out.
-    """
-    found: dict[K, T] = {}
-    left_out: list[str] = []
-    for name, value in (json or {}).items():
-        try:
-            found[key(name)] = item(value)
-        except NumberError as error:
-            left_out.append(f"{error} name={name[:80]!r}")
-    return found, left_out
-
-
-def told(left_out: list[str]) -> int:
-    """Count the entries that were left out, and log them.
-
-    One line is for all of them: a peer may send tens of thousands.
-    """
-    if left_out:
-        log.warning("table entries left out: count=%d first=%s", len(left_out), left_out[0])
-    return len(left_out)
+    group: Annotated[str, Member("consumerGroup")]
+    client_id: Annotated[str, Member("clientId")]
+    queues: Annotated[
+        frozenset[MessageQueue],
+        Member("mqSet", read=_read_queues, write=_write_queues),
+    ]
 
 
 def parse(

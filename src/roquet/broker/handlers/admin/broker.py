@@ -62,7 +62,7 @@ class BrokerAdmin:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"table": table}))
 
     def consumer_offsets(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.offset_table(self._progress.to_table())
+        body = yield from sliced_bodies.table(self._progress.to_table(), dump_dialect)
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def delay_offsets(self, request: Command, connection: Connection) -> Command:

@@ -98,7 +98,7 @@ class GroupAdmin:
         self._metadata.delete_group(header.group_name, partial(answer_saved, request, connection))
 
     def all_groups(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.group_table(self._metadata.group_registry.to_table())
+        body = yield from sliced_bodies.table(self._metadata.group_registry.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def consumer_connections(self, request: Command) -> Steps[Command]:

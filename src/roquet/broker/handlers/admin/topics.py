@@ -108,7 +108,7 @@ class TopicAdmin:
             )
 
     def all_topics(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.topic_table(self._metadata.topic_registry.to_table())
+        body = yield from sliced_bodies.table(self._metadata.topic_registry.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def one_topic(self, request: Command, connection: Connection) -> Command:
