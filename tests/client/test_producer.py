@@ -70,6 +70,45 @@ def test_a_send_says_where_the_message_is(cluster: FakeCluster, broker: FakeBrok
     cluster.run(send)
 
 
+def test_the_ways_to_write_a_send_mean_the_same(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def send() -> list[str]:
+        async with producer(cluster) as p:
+            message = Message("T", b"hi", tags="a", flag=7)
+            results = [
+                await p.send(message),
+                await p.send("T", b"hi", tags="a", flag=7),
+                await p.send(topic="T", body=b"hi", tags="a", flag=7),
+                *await p.send_batch([message]),
+            ]
+            one_way = [
+                await p.send_one_way(message),
+                await p.send_one_way("T", b"hi", tags="a", flag=7),
+            ]
+            await asyncio.sleep(1)
+            return [result.message_id for result in results] + one_way
+
+    keys = cluster.run(send)
+    records = [record for queue in broker.log.queues.values() for record in queue]
+    stored = {record.properties["UNIQ_KEY"]: record for record in records}
+    assert stored.keys() == {*keys}
+    assert {(each.body, each.properties["TAGS"], each.flag) for each in records} == {
+        (b"hi", "a", 7)
+    }
+
+
+def test_a_message_and_its_fields_are_not_sent_together(cluster: FakeCluster) -> None:
+    async def send() -> None:
+        async with producer(cluster) as p:
+            for sending in (
+                p.send(Message("T", b"hi"), b"hi"),
+                p.send_one_way(Message("T", b"hi"), tags="a"),
+            ):
+                with pytest.raises(MessageError, match="a Message to T is sent together with"):
+                    await sending
+
+    cluster.run(send)
+
+
 def test_a_topic_that_does_not_exist_is_created_by_sending_to_it(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

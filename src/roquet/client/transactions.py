@@ -14,7 +14,6 @@ from typing import Final, Self, Unpack
 
 from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.tasks import attempt
-from roquet.client._send.encoded_message import outgoing_half
 from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client.config import ClientConfig
 from roquet.client.producer import Producer, ProducerOptions
@@ -167,9 +166,7 @@ class TransactionProducer(Producer):
         :raises RoquetError: as `send`. If the message is stored all the same, the broker calls
             `check`.
         """
-        half = outgoing_half(
-            message, self._unique_keys.next(), self._compress_from_size, self._group
-        )
+        half = self._encoder.encode_half(message, self._group)
         (stored,) = await self._sender.send(half, self._time(timeout_ms))
         state = TransactionState.ROLLBACK
         if stored.status is SendStatus.SEND_OK:
@@ -205,7 +202,7 @@ class TransactionProducer(Producer):
             stored.message_id,
             stored.queue.broker_name,
         )
-        address = await self._sender.master(stored.queue, timeout_ms)
+        address = await self._routes.master(stored.queue, timeout_ms)
         request = Command(RequestCode.END_TRANSACTION, header.write())
         checked(await self._session.call(address, request, timeout_ms), address)
 

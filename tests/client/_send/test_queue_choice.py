@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,8 +10,10 @@ from roquet.client._send.queue_choice import (
     FAILURE_LATENCY_MS,
     LatencyFaults,
     RoundRobin,
+    pick_of,
     queue_of_key,
 )
+from roquet.errors import MessageError
 from roquet.protocol.records.message import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(2)]
@@ -26,12 +29,12 @@ def test_queues_take_turns_from_any_start(start: int) -> None:
 
 def test_a_broker_that_failed_is_passed_over() -> None:
     turn = RoundRobin(0)
-    assert {turn.next(QUEUES, lambda broker: broker != "a").broker_name for _ in range(9)} == {"b"}
+    assert {turn.next(QUEUES, {"a"}).broker_name for _ in range(9)} == {"b"}
 
 
 def test_when_no_broker_suits_the_plain_next_queue_is_taken() -> None:
     turn = RoundRobin(0)
-    assert turn.next(QUEUES, lambda _: False) == QUEUES[1]
+    assert turn.next(QUEUES, {"a", "b"}) == QUEUES[1]
 
 
 def test_a_key_has_one_queue_the_same_that_java_picks() -> None:
@@ -51,21 +54,44 @@ def test_every_key_has_a_queue(key: str, count: int) -> None:
 def test_a_slow_broker_is_left_alone_for_a_while() -> None:
     slow = LatencyFaults()
     slow.sent("a", 600, now_ms=0)
-    assert not slow.suits("a", 29_999)
-    assert slow.suits("a", 30_000)
-    assert slow.suits("b", 0)
+    assert slow.avoided(29_999) == {"a"}
+    assert slow.avoided(30_000) == set()
 
 
 def test_a_failed_send_puts_its_broker_aside_for_ten_minutes() -> None:
     slow = LatencyFaults()
     slow.sent("a", FAILURE_LATENCY_MS, now_ms=0)
-    assert not slow.suits("a", 599_999)
-    assert slow.suits("a", 600_000)
+    assert slow.avoided(599_999) == {"a"}
+    assert slow.avoided(600_000) == set()
 
 
 def test_a_quick_send_clears_the_broker() -> None:
     slow = LatencyFaults()
     slow.sent("a", FAILURE_LATENCY_MS, now_ms=0)
     slow.sent("a", 10, now_ms=1)
-    assert slow.suits("a", 1)
-    assert not slow.suits("a", 1, failed={"a"})
+    assert slow.avoided(1) == set()
+
+
+def test_a_send_goes_where_its_key_or_its_queue_says() -> None:
+    by_key = pick_of("T", "order-1")
+    assert by_key is not None
+    assert by_key(QUEUES) == queue_of_key(QUEUES, "order-1")
+
+    to_queue = pick_of("T", "order-1", QUEUES[3])
+    assert to_queue is not None
+    assert to_queue(QUEUES) == QUEUES[3]
+
+    assert pick_of("T") is None
+
+
+@pytest.mark.parametrize(
+    ("queue", "why"),
+    [
+        (MessageQueue("U", "a", 0), "not one of topic T"),
+        (MessageQueue("T", "a", -1), "a queue id is a number from 0"),
+        (MessageQueue("T", "a", 2**31), "a queue id is a number from 0"),
+    ],
+)
+def test_a_queue_that_the_topic_cannot_have_is_refused(queue: MessageQueue, why: str) -> None:
+    with pytest.raises(MessageError, match=why):
+        pick_of("T", queue=queue)

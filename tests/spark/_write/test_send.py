@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from roquet.client._net.session import Session
-from roquet.client._send.sender import Sender
+from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client.config import ClientConfig
 from roquet.errors import AccessDenied, CallTimeout, Refused, ResponseError
 from roquet.protocol.records.batch import split_batch
@@ -76,8 +76,8 @@ def send(
         async with Session(
             ClientConfig(NAME_SERVER, client_id=f"{CLIENT}@sink", runtime=runtime)
         ) as session:
-            sender = Sender(session, "P", 0)
-            queues = await sender.queues("T", 1000)
+            routes = TopicRoutes(session)
+            queues = await routes.queues("T", 1000)
             (batch,) = numbered(20, key=key)
             rows = sink_rows(batch, 0, 0)
             options = WriteOptions(NAME_SERVER, "T", batch_rows=10)
@@ -86,7 +86,7 @@ def send(
                     rows, targets(rows, queues), "T", options, lambda _: ("A" * 28, 0), "run:0:0:"
                 )
             )
-            await do(PieceSender(session, sender, queues, OPTIONS, counts, journal), made)
+            await do(PieceSender(session, routes, queues, OPTIONS, counts, journal), made)
 
     cluster.run(work)
     return counts

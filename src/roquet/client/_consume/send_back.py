@@ -12,6 +12,7 @@ from roquet.client._consume.prefetch import Delivery
 from roquet.client._net.session import Session, masters_only
 from roquet.client._send.encoded_message import EncodedMessage
 from roquet.client._send.sender import Sender
+from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client.received import NEVER_AGAIN
 from roquet.errors import RoquetError
 from roquet.protocol.records.message import (
@@ -77,7 +78,7 @@ class SendBack:
         self._session = session
         self._group = group
         self._max = max_reconsume_times
-        self._sender = Sender(session, INNER_PRODUCER)
+        self._sender = Sender(session, TopicRoutes(session), INNER_PRODUCER)
 
     async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
         """Send a message back; return whether a broker accepted it. Errors are logged.

@@ -83,6 +83,11 @@ async def attempt(
     return False
 
 
+def deadline_after(timeout_ms: float) -> float:
+    """The time of the event loop in `timeout_ms` ms."""
+    return asyncio.get_running_loop().time() + timeout_ms / 1000
+
+
 async def pause(event: asyncio.Event, seconds: float) -> bool:
     """Wait until `event` is set, at most `seconds`; clear it and return whether it was set."""
     try:

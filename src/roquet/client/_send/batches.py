@@ -6,9 +6,9 @@ See docs/protocol/messages.md#batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from roquet.client._send.encoded_message import EncodedMessage, outgoing_batch
 from roquet.errors import MessageError
 from roquet.protocol.records.batch import batch_item
 from roquet.protocol.records.message import RETRY_PREFIX, Message
@@ -19,15 +19,6 @@ elements of the body."""
 
 RECORD_OVERHEAD: Final = 115 + 64
 """The fixed fields of a record with IPv6 hosts, and the properties that a broker adds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The messages of one send, their unique keys, and the encoded body."""
-
-    messages: tuple[Message, ...]
-    unique_keys: tuple[str, ...]
-    body: bytes
 
 
 def check_batch(messages: Sequence[Message]) -> None:
@@ -52,16 +43,17 @@ def check_batch(messages: Sequence[Message]) -> None:
 
 
 def batches(
-    messages: Iterable[Message], unique_keys: Iterable[str], size_max: int = BATCH_SIZE_MAX
-) -> Iterator[Batch]:
-    """Split messages, in order, into as few batches as their size allows.
+    messages: Sequence[Message], unique_keys: Sequence[str], size_max: int = BATCH_SIZE_MAX
+) -> Iterator[EncodedMessage]:
+    """Encode messages, in order, as the fewest batches that their size allows.
 
     :param size_max: maximum size in bytes of the records of a batch.
     :raises MessageError: one message alone is too large.
     """
-    taken: list[tuple[Message, str, bytes]] = []
+    first = 0
     size = 0
-    for message, unique_key in zip(messages, unique_keys, strict=False):
+    elements: list[bytes] = []
+    for index, (message, unique_key) in enumerate(zip(messages, unique_keys, strict=True)):
         element = batch_item(
             message.flag, message.body, message.wire_properties(unique_key).encode()
         )
@@ -70,15 +62,16 @@ def batches(
             raise MessageError(
                 f"message of {len(message.body)} bytes: a batch takes {size_max} bytes altogether"
             )
-        if taken and size + stored_size > size_max:
-            yield _batch(taken)
-            taken, size = [], 0
-        taken.append((message, unique_key, element))
+        if elements and size + stored_size > size_max:
+            yield _batch(messages[first], elements, unique_keys[first:index])
+            first = index
+            size = 0
+            elements = []
+        elements.append(element)
         size += stored_size
-    if taken:
-        yield _batch(taken)
+    if elements:
+        yield _batch(messages[first], elements, unique_keys[first:])
 
 
-def _batch(taken: list[tuple[Message, str, bytes]]) -> Batch:
-    messages, unique_keys, elements = zip(*taken, strict=True)
-    return Batch(messages, unique_keys, b"".join(elements))
+def _batch(first: Message, elements: Iterable[bytes], unique_keys: Iterable[str]) -> EncodedMessage:
+    return outgoing_batch(first.topic, b"".join(elements), tuple(unique_keys), first.wait_stored)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from roquet.errors import MessageError
 from roquet.protocol.records.message import (
     COMPRESSED,
     DEFAULT_TOPIC,
-    PRODUCER_GROUP,
-    TRAN_MSG,
-    TRANSACTION_PREPARED,
     WAIT,
     Message,
     MessageQueue,
@@ -101,24 +98,6 @@ def outgoing(
     body, sys_flag = compressed(message.body, compress_from_size)
     properties = message.wire_properties(unique_key, more)
     return EncodedMessage(message.topic, body, (unique_key,), properties, message.flag, sys_flag)
-
-
-def outgoing_half(
-    message: Message, unique_key: str, compress_from_size: int, group: str
-) -> EncodedMessage:
-    """Encode a half message: it is delivered only after its transaction is committed.
-
-    See docs/protocol/transactions.md#half-message.
-
-    :param group: the producer group, whose members the broker asks for the outcome.
-    :raises MessageError: the body or the properties are too large, or the message has a delay.
-    """
-    if message.delay_level:
-        raise MessageError("a message of a transaction cannot be delayed: delay_level must be 0")
-    half = outgoing(
-        message, unique_key, compress_from_size, {TRAN_MSG: "true", PRODUCER_GROUP: group}
-    )
-    return replace(half, sys_flag=half.sys_flag | TRANSACTION_PREPARED)
 
 
 def outgoing_batch(

@@ -6,8 +6,10 @@ See docs/protocol/producing.md#choosing-a-queue.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
+from roquet.common.units import INT_MAX
+from roquet.errors import MessageError
 from roquet.protocol.records.message import MessageQueue, java_hash
 
 LATENCY_STEPS_MS: Final = (50, 100, 550, 1000, 2000, 3000, 15000)
@@ -25,6 +27,28 @@ def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
     return queues[abs(java_hash(key)) % len(queues)]
 
 
+Pick: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Queues of a topic -> the queue that a message must be sent to."""
+
+
+def pick_of(
+    topic: str, sharding_key: str | None = None, queue: MessageQueue | None = None
+) -> Pick | None:
+    """What the arguments of a send say about its queue; None if any queue will do.
+
+    :raises MessageError: `queue` is none of the topic, or its id is out of range.
+    """
+    if queue is not None:
+        if queue.topic != topic:
+            raise MessageError(f"queue {queue} is not one of topic {topic}")
+        if not 0 <= queue.queue_id <= INT_MAX:
+            raise MessageError(f"queue {queue}: a queue id is a number from 0 to {INT_MAX}")
+        return lambda _: queue
+    if sharding_key is not None:
+        return lambda queues: queue_of_key(queues, sharding_key)
+    return None
+
+
 class RoundRobin:
     """Chooses one queue after the other.
 
@@ -35,18 +59,18 @@ class RoundRobin:
         self._count = start
 
     def next(
-        self, queues: Sequence[MessageQueue], suits: Callable[[str], bool] | None = None
+        self, queues: Sequence[MessageQueue], avoided: Container[str] = frozenset()
     ) -> MessageQueue:
-        """The next queue whose broker `suits`; the next queue of any broker if none does.
+        """The next queue whose broker is not avoided; the next queue of any broker if all are.
 
-        :param suits: broker name -> whether it may be chosen; None means that all may.
+        :param avoided: broker names.
         """
         first = self._step(queues)
-        if suits is None or suits(first.broker_name):
+        if first.broker_name not in avoided:
             return first
         for _ in queues[1:]:
             queue = self._step(queues)
-            if suits(queue.broker_name):
+            if queue.broker_name not in avoided:
                 return queue
         return first
 
@@ -74,6 +98,6 @@ class LatencyFaults:
                 return
         self._avoided_until_ms.pop(broker_name, None)
 
-    def suits(self, broker_name: str, now_ms: float, failed: Container[str] = ()) -> bool:
-        """Whether the broker may be chosen: it is not avoided, and not in `failed`."""
-        return broker_name not in failed and self._avoided_until_ms.get(broker_name, 0) <= now_ms
+    def avoided(self, now_ms: float) -> set[str]:
+        """The names of the brokers that are avoided now."""
+        return {name for name, until_ms in self._avoided_until_ms.items() if until_ms > now_ms}

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from roquet.client._net.routes import BrokerAddress, master_of, publish_queues
 from roquet.client._net.session import Session
+from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoded_message import EncodedMessage
 from roquet.client._send.fifo_semaphore import FifoSemaphore
-from roquet.client._send.queue_choice import FAILURE_LATENCY_MS, LatencyFaults, RoundRobin
+from roquet.client._send.queue_choice import FAILURE_LATENCY_MS, LatencyFaults, Pick
+from roquet.client._send.topic_routes import TopicRoute, TopicRoutes
 from roquet.client.send_result import SendResult, send_results
-from roquet.common.limited_log import LimitedLog
-from roquet.errors import AccessDenied, CallTimeout, ConnectionClosed, ResponseError, RouteNotFound
-from roquet.protocol.bodies.tables import Route
+from roquet.errors import AccessDenied, CallTimeout, ConnectionClosed, ResponseError
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import ResponseCode
 
@@ -50,24 +47,6 @@ would not be faster.
 SAME_BROKER_PAUSE_S: Final = 0.1
 """Pause before a retry at the same broker, if there is no other."""
 
-Pick = Callable[[Sequence[MessageQueue]], MessageQueue]
-"""Queues of a topic -> the queue that a message must be sent to."""
-
-
-@dataclass
-class TopicRoute:
-    """The route of a topic, prepared for sends: its queues, the round robin, cached masters."""
-
-    route: Route
-    queues: tuple[MessageQueue, ...]
-    round_robin: RoundRobin
-    masters: dict[str, BrokerAddress | None] = field(default_factory=dict)
-
-    def master(self, broker_name: str) -> BrokerAddress | None:
-        if broker_name not in self.masters:
-            self.masters[broker_name] = master_of(self.route, broker_name)
-        return self.masters[broker_name]
-
 
 class Sender:
     """Sends messages to the masters of their queues, with retries.
@@ -80,15 +59,20 @@ class Sender:
     """
 
     def __init__(
-        self, session: Session, group: str, retries: int = 2, *, avoid_slow_brokers: bool = False
+        self,
+        session: Session,
+        routes: TopicRoutes,
+        group: str,
+        retries: int = 2,
+        *,
+        avoid_slow_brokers: bool = False,
     ) -> None:
         self._session = session
+        self._routes = routes
         self._group = group
         self._retries = retries
-        self._slow = LatencyFaults() if avoid_slow_brokers else None
-        self._topic_routes: dict[str, TopicRoute] = {}
-        self._turns = FifoSemaphore(IN_FLIGHT_MAX)
-        self._limited_log = LimitedLog(log)
+        self._faults = LatencyFaults() if avoid_slow_brokers else None
+        self._slots = FifoSemaphore(IN_FLIGHT_MAX)
 
     async def send(
         self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None
@@ -102,16 +86,16 @@ class Sender:
         :raises ConnectionClosed: no connection after all tries; the message may be stored.
         :raises CallTimeout: no answer in time; the message may be stored.
         """
-        async with self._turns:
+        async with self._slots:
             return await self._send(message, timeout_ms, pick)
 
     async def _send(
         self, message: EncodedMessage, timeout_ms: int, pick: Pick | None
     ) -> list[SendResult]:
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_after(timeout_ms)
         failed: set[str] = set()
         for tries_left in range(self._retries, -1, -1):
-            topic_route = await self._topic_route(message.topic, deadline)
+            topic_route = await self._routes.get(message.topic, deadline)
             queue = pick(topic_route.queues) if pick else self._next_queue(topic_route, failed)
             try:
                 return await self._try(message, queue, topic_route, deadline)
@@ -126,19 +110,16 @@ class Sender:
             is_alone = pick is not None or all(
                 other.broker_name in failed for other in topic_route.queues
             )
-            await self._before_next_try(message.topic, is_alone, deadline)
+            if is_alone:
+                await asyncio.sleep(min(SAME_BROKER_PAUSE_S, _left_ms(deadline) / 1000))
+            await self._routes.refresh(message.topic, deadline)
         raise AssertionError("the last try returns or raises")
 
     def _next_queue(self, topic_route: TopicRoute, failed: set[str]) -> MessageQueue:
-        if self._slow is not None:
-            slow = self._slow
-            now_ms = _clock_ms()
-            return topic_route.round_robin.next(
-                topic_route.queues, lambda name: slow.suits(name, now_ms, failed)
-            )
-        return topic_route.round_robin.next(
-            topic_route.queues, (lambda name: name not in failed) if failed else None
-        )
+        avoided = failed
+        if self._faults is not None:
+            avoided = failed | self._faults.avoided(_clock_ms())
+        return topic_route.round_robin.next(topic_route.queues, avoided)
 
     async def _try(
         self,
@@ -147,7 +128,7 @@ class Sender:
         topic_route: TopicRoute,
         deadline: float,
     ) -> list[SendResult]:
-        address = _address(topic_route.master(queue.broker_name), queue)
+        address = topic_route.master(queue)
         began_ms = _clock_ms()
         latency_ms: float = FAILURE_LATENCY_MS
         try:
@@ -155,8 +136,8 @@ class Sender:
             response = await self._session.call(address, request, max(1, _left_ms(deadline)))
             latency_ms = _clock_ms() - began_ms
         finally:
-            if self._slow is not None:
-                self._slow.sent(queue.broker_name, latency_ms, _clock_ms())
+            if self._faults is not None:
+                self._faults.sent(queue.broker_name, latency_ms, _clock_ms())
         return send_results(
             response, address, message.topic, queue.broker_name, message.unique_keys
         )
@@ -169,87 +150,12 @@ class Sender:
         :raises RouteNotFound: no broker has the topic, and none would create it.
         :raises ConnectionClosed, CallTimeout: there is no connection to the broker.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        topic_route = await self._topic_route(message.topic, deadline)
+        deadline = deadline_after(timeout_ms)
+        topic_route = await self._routes.get(message.topic, deadline)
         queue = (pick or topic_route.round_robin.next)(topic_route.queues)
-        address = _address(topic_route.master(queue.broker_name), queue)
+        address = topic_route.master(queue)
         request = message.request(self._group, queue, self._session.runtime.now_ms())
         await self._session.notify(address, request, max(1, _left_ms(deadline)))
-
-    # routes
-
-    async def master(self, queue: MessageQueue, timeout_ms: int) -> str:
-        """The address of a queue's master.
-
-        :raises RouteNotFound: no broker has the topic, and none would create it.
-        :raises ConnectionClosed: the queue's broker has no master.
-        """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        return _address(
-            (await self._topic_route(queue.topic, deadline)).master(queue.broker_name), queue
-        )
-
-    async def queues(self, topic: str, timeout_ms: int) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that messages may be sent to.
-
-        :raises RouteNotFound: no broker has the topic, and none would create it.
-        """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        return (await self._topic_route(topic, deadline)).queues
-
-    async def _topic_route(self, topic: str, deadline: float) -> TopicRoute:
-        """The route of a topic. One without a master is always refreshed: it may be back."""
-        routes = self._session.routes
-        route = routes.known_publish_route(topic) or await self._ask(
-            topic, routes.publish_route, deadline
-        )
-        known = self._seen(topic, route)
-        if not known.queues:
-            known = self._seen(topic, await self._ask(topic, routes.refresh, deadline))
-        if not known.queues:
-            raise RouteNotFound(f"topic {topic} has no writable queue whose master is up")
-        return known
-
-    def _seen(self, topic: str, route: Route) -> TopicRoute:
-        known = self._topic_routes.get(topic)
-        if known is None or known.route is not route:
-            start = self._session.runtime.random.getrandbits(31)
-            known = self._topic_routes[topic] = TopicRoute(
-                route, publish_queues(topic, route), RoundRobin(start)
-            )
-        return known
-
-    async def _ask(
-        self, topic: str, ask: Callable[[str], Awaitable[Route]], deadline: float
-    ) -> Route:
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await ask(topic)
-        except TimeoutError:
-            raise CallTimeout(f"no name server returned the route of {topic} in time") from None
-
-    async def _before_next_try(self, topic: str, is_alone: bool, deadline: float) -> None:
-        """Refresh the route, since the failed broker may be gone.
-
-        :param is_alone: there is no other broker: pause before the same one is tried again.
-        """
-        try:
-            async with asyncio.timeout_at(deadline):
-                if is_alone:
-                    await asyncio.sleep(SAME_BROKER_PAUSE_S)
-                await self._session.routes.refresh(topic)
-        except RouteNotFound:
-            pass  # the topic is to be created by this send: the route it will have is known
-        except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
-            now = asyncio.get_running_loop().time()
-            text = "route not refreshed: topic=%s error=%s"
-            self._limited_log.warning(topic, now, text, topic, str(error) or "no time left")
-
-
-def _address(master: BrokerAddress | None, queue: MessageQueue) -> str:
-    if master is None:
-        raise ConnectionClosed(f"broker {queue.broker_name} has no master for queue {queue}")
-    return master.address
 
 
 def _clock_ms() -> float:

@@ -13,8 +13,10 @@ import random
 import time
 from collections.abc import Callable
 from struct import Struct
-from typing import Final
+from typing import Final, Self
 
+from roquet.client._net.identity import address_bytes
+from roquet.common.runtime import Runtime
 from roquet.errors import MessageError
 
 _TIME_AND_COUNTER: Final = Struct(">IH")
@@ -38,6 +40,11 @@ class UniqueKeys:
         self._now_ms = now_ms
         self._counter = 0
         self._month_start_ms = self._month_end_ms = 0
+
+    @classmethod
+    def of_client(cls, client_id: str, runtime: Runtime) -> Self:
+        """The keys of a client, with the address that its id names."""
+        return cls(address_bytes(client_id, runtime.random), runtime.now_ms, runtime.random)
 
     def next(self) -> str:
         """The next key."""

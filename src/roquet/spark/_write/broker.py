@@ -15,7 +15,7 @@ from roquet.client._consume.pull_result import PullResult
 from roquet.client._net.queue_calls import accepted
 from roquet.client._net.session import Session
 from roquet.client._send.encoded_message import outgoing
-from roquet.client._send.sender import Sender
+from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.errors import ResponseError
 from roquet.protocol.bodies.tables import Subscription
@@ -49,7 +49,7 @@ class Brokers:
     """Creates a `MasterRequests` for each queue; they share a session and options."""
 
     session: Session
-    sender: Sender
+    routes: TopicRoutes
     unique_keys: UniqueKeys
     options: WriteOptions
 
@@ -137,7 +137,7 @@ class MasterRequests:
 
     async def _ask_once(self, request: Command) -> tuple[Command, str]:
         timeout_ms = self.brokers.options.timeout_ms
-        address = await self.brokers.sender.master(self.queue, timeout_ms)
+        address = await self.brokers.routes.master(self.queue, timeout_ms)
         response = await self.brokers.session.call(address, request, timeout_ms)
         if response.code in _AGAIN_CODES:
             raise ResponseError(response.code, response.remark or "", address)

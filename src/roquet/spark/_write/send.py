@@ -18,7 +18,8 @@ from typing import Final, Protocol, TypeVar
 from roquet.client._net.queue_calls import accepted
 from roquet.client._net.session import Session
 from roquet.client._send.queue_choice import RoundRobin
-from roquet.client._send.sender import RETRIED_CODES, Sender
+from roquet.client._send.sender import RETRIED_CODES
+from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client.send_result import SendStatus
 from roquet.errors import (
     LASTING,
@@ -106,14 +107,14 @@ class PieceSender:
     def __init__(
         self,
         session: Session,
-        sender: Sender,
+        routes: TopicRoutes,
         queues: Sequence[MessageQueue],
         options: WriteOptions,
         counts: Counts,
         journal: Journal | None = None,
     ) -> None:
         self._session = session
-        self._sender = sender
+        self._routes = routes
         self.queues = queues
         self._options = options
         self._counts = counts
@@ -189,7 +190,7 @@ class PieceSender:
 
     async def _try(self, piece: Piece, queue: MessageQueue) -> None:
         timeout_ms = self._options.timeout_ms
-        address = await self._sender.master(queue, timeout_ms)
+        address = await self._routes.master(queue, timeout_ms)
         request = piece.outgoing.request(self._options.group, queue, self._session.runtime.now_ms())
         response = await self._session.call(address, request, timeout_ms)
         answer = accepted(SendAnswer, response, address, STATUS_OF_CODE)

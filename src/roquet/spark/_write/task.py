@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roquet.client._net.identity import address_bytes
 from roquet.client._net.session import Session
-from roquet.client._send.sender import Sender
+from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig
 from roquet.errors import RoquetError
@@ -102,11 +101,8 @@ class _Writing:
         self._session = session
         self._task = task
         self._options = options
-        self._sender = Sender(session, options.group, 0)
-        chance = session.runtime.random
-        self._unique_keys = UniqueKeys(
-            address_bytes(session.client_id, chance), session.runtime.now_ms, chance
-        )
+        self._routes = TopicRoutes(session)
+        self._unique_keys = UniqueKeys.of_client(session.client_id, session.runtime)
         self._topics: dict[str, _Topic] = {}
         self._room = asyncio.Semaphore(PIECES_MAX)
 
@@ -149,15 +145,15 @@ class _Writing:
             )
 
     async def _opened(self, name: str) -> _Topic:
-        ask = partial(self._sender.queues, name, self._options.timeout_ms)
+        ask = partial(self._routes.queues, name, self._options.timeout_ms)
         queues = await patiently(ask, self._options.retries)
         journal = None
         if self._options.delivery is Delivery.EFFECTIVELY_ONCE:
-            brokers = Brokers(self._session, self._sender, self._unique_keys, self._options)
+            brokers = Brokers(self._session, self._routes, self._unique_keys, self._options)
             journal = TopicJournal(brokers, self._task.id_front, queues)
             await journal.open()
         return _Topic(
-            PieceSender(self._session, self._sender, queues, self._options, self.counts, journal),
+            PieceSender(self._session, self._routes, queues, self._options, self.counts, journal),
             journal,
         )
 

@@ -1,0 +1,87 @@
+"""The messages of a producer: built from the arguments of a send, and encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypedDict
+
+from roquet.client._send.batches import batches, check_batch
+from roquet.client._send.encoded_message import EncodedMessage, outgoing
+from roquet.client._send.unique_key import UniqueKeys
+from roquet.errors import MessageError
+from roquet.protocol.records.message import (
+    PRODUCER_GROUP,
+    TRAN_MSG,
+    TRANSACTION_PREPARED,
+    Message,
+)
+
+
+class MessageFields(TypedDict, total=False):
+    """The parameters of `Message` after topic and body, as keyword arguments of a send."""
+
+    tags: str | None
+    keys: str | tuple[str, ...]
+    properties: Mapping[str, str]
+    flag: int
+    delay_level: int
+    wait_stored: bool
+
+
+def message_of(topic: str | Message, body: bytes | None, fields: MessageFields) -> Message:
+    """The message that the arguments of a send mean.
+
+    :raises MessageError: the message breaks a rule, or there is a `Message` and something else.
+    """
+    if not isinstance(topic, Message):
+        return Message(topic, body or b"", **fields)
+    if body is not None or fields:
+        given = [*fields] if body is None else ["body", *fields]
+        raise MessageError(
+            f"a Message to {topic.topic} is sent together with {', '.join(given)}: "
+            "make these part of the Message, or give a topic in place of it"
+        )
+    return topic
+
+
+class MessageEncoder:
+    """Encodes the messages of one producer. Each gets a unique key.
+
+    :param compress_from_size: bodies of at least this many bytes are compressed.
+    """
+
+    def __init__(self, unique_keys: UniqueKeys, compress_from_size: int) -> None:
+        self._unique_keys = unique_keys
+        self._compress_from_size = compress_from_size
+
+    def encode(self, message: Message, more: Mapping[str, str] | None = None) -> EncodedMessage:
+        """Encode a message.
+
+        :param more: further system properties.
+        :raises MessageError: the body or the properties are too large.
+        """
+        return outgoing(message, self._unique_keys.next(), self._compress_from_size, more)
+
+    def encode_half(self, message: Message, group: str) -> EncodedMessage:
+        """Encode a half message: it is delivered only after its transaction is committed.
+
+        See docs/protocol/transactions.md#half-message.
+
+        :param group: the producer group, whose members the broker asks for the outcome.
+        :raises MessageError: the body or the properties are too large, or the message has a delay.
+        """
+        if message.delay_level:
+            raise MessageError(
+                "a message of a transaction cannot be delayed: delay_level must be 0"
+            )
+        half = self.encode(message, {TRAN_MSG: "true", PRODUCER_GROUP: group})
+        return replace(half, sys_flag=half.sys_flag | TRANSACTION_PREPARED)
+
+    def encode_batches(self, messages: Sequence[Message]) -> list[EncodedMessage]:
+        """Encode messages of one topic as few batches, in order. They are not compressed.
+
+        :raises MessageError: the messages cannot form a batch, or one is too large.
+        """
+        check_batch(messages)
+        return list(batches(messages, [self._unique_keys.next() for _ in messages]))

@@ -1,0 +1,113 @@
+"""The routes of the topics that a producer sends to: their queues, and the masters of these."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from roquet.client._net.routes import master_of, publish_queues
+from roquet.client._net.session import Session
+from roquet.client._net.tasks import deadline_after
+from roquet.client._send.queue_choice import RoundRobin
+from roquet.common.limited_log import LimitedLog
+from roquet.errors import CallTimeout, ConnectionClosed, ResponseError, RouteNotFound
+from roquet.protocol.bodies.tables import Route
+from roquet.protocol.records.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class TopicRoute:
+    """The route of a topic, prepared for sends: its queues, the round robin, cached masters."""
+
+    route: Route
+    queues: tuple[MessageQueue, ...]
+    round_robin: RoundRobin
+    _masters: dict[str, str] = field(default_factory=dict)
+
+    def master(self, queue: MessageQueue) -> str:
+        """The address of a queue's master.
+
+        :raises ConnectionClosed: the queue's broker has no master.
+        """
+        address = self._masters.get(queue.broker_name)
+        if address is None:
+            master = master_of(self.route, queue.broker_name)
+            if master is None:
+                raise ConnectionClosed(
+                    f"broker {queue.broker_name} has no master for queue {queue}"
+                )
+            address = self._masters[queue.broker_name] = master.address
+        return address
+
+
+class TopicRoutes:
+    """The routes of a producer's topics. All methods ask a name server if they need to.
+
+    Invariant: there is one `TopicRoute` per topic as long as the topic's route does not change.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[str, TopicRoute] = {}
+        self._limited_log = LimitedLog(log)
+
+    async def get(self, topic: str, deadline: float) -> TopicRoute:
+        """The route of a topic. One without a master is always refreshed: it may be back.
+
+        :param deadline: the time of the event loop until which name servers are asked.
+        :raises RouteNotFound: no broker has the topic, and none would create it.
+        :raises ConnectionClosed, CallTimeout: no name server answered.
+        """
+        routes = self._session.routes
+        route = routes.known_publish_route(topic) or await self._ask(
+            topic, routes.publish_route, deadline
+        )
+        known = self._prepared(topic, route)
+        if not known.queues:
+            known = self._prepared(topic, await self._ask(topic, routes.refresh, deadline))
+        if not known.queues:
+            raise RouteNotFound(f"topic {topic} has no writable queue whose master is up")
+        return known
+
+    async def queues(self, topic: str, timeout_ms: int) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that messages may be sent to. Raises as `get`."""
+        return (await self.get(topic, deadline_after(timeout_ms))).queues
+
+    async def master(self, queue: MessageQueue, timeout_ms: int) -> str:
+        """The address of a queue's master. Raises as `get`.
+
+        :raises ConnectionClosed: the queue's broker has no master.
+        """
+        return (await self.get(queue.topic, deadline_after(timeout_ms))).master(queue)
+
+    async def refresh(self, topic: str, deadline: float) -> None:
+        """Refresh a route after a broker failed, as it may be gone. Failures are logged."""
+        try:
+            await self._ask(topic, self._session.routes.refresh, deadline)
+        except RouteNotFound:
+            pass  # the topic is to be created by this send: the route it will have is known
+        except (ConnectionClosed, CallTimeout, ResponseError) as error:
+            now = asyncio.get_running_loop().time()
+            text = "route not refreshed: topic=%s error=%s"
+            self._limited_log.warning(topic, now, text, topic, error)
+
+    def _prepared(self, topic: str, route: Route) -> TopicRoute:
+        known = self._known.get(topic)
+        if known is None or known.route is not route:
+            start = self._session.runtime.random.getrandbits(31)
+            known = TopicRoute(route, publish_queues(topic, route), RoundRobin(start))
+            self._known[topic] = known
+        return known
+
+    async def _ask(
+        self, topic: str, ask: Callable[[str], Awaitable[Route]], deadline: float
+    ) -> Route:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await ask(topic)
+        except TimeoutError:
+            raise CallTimeout(f"no name server returned the route of {topic} in time") from None
