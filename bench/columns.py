@@ -14,7 +14,8 @@ from functools import partial
 import pyarrow as pa
 
 from roquet.common.units import PhysicalOffset, QueueOffset
-from roquet.protocol.records.record import Record, checksum, decode_all, host_bytes
+from roquet.protocol.records.layout import checksum
+from roquet.protocol.records.record import Record, decode_all, host_bytes
 from roquet.spark._arrow.columns import BadBody, decode
 from roquet.spark._arrow.records import Records
 from roquet.spark._arrow.schema import ARROW_SCHEMA

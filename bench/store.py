@@ -23,7 +23,7 @@ from bench import machine
 from roquet.common.runtime import wall_clock_ms
 from roquet.common.units import PhysicalOffset
 from roquet.protocol.filters.tags import TagFilter
-from roquet.protocol.records.record import BLANK_SIZE, blank
+from roquet.protocol.records.layout import BLANK_SIZE, blank
 from roquet.storage.batch_records import BatchItem, BatchRecords
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig

@@ -12,8 +12,9 @@ import pytest
 from roquet.client.received import NEVER_AGAIN, ReceivedMessage, received
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import DamagedBody, MessageError
+from roquet.protocol.records.layout import checksum
 from roquet.protocol.records.message import MessageQueue, join_properties
-from roquet.protocol.records.record import Record, checksum, host_bytes
+from roquet.protocol.records.record import Record, host_bytes
 
 HOST = host_bytes("10.0.0.1", 10911)
 

@@ -15,8 +15,9 @@ from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.filters.bloom import BloomShape
 from roquet.protocol.filters.tags import SQL92
+from roquet.protocol.records.layout import BLANK_MAGIC, size_and_magic
 from roquet.protocol.records.message import tag_code
-from roquet.protocol.records.record import BLANK_MAGIC, Record, decode, host_bytes, size_and_magic
+from roquet.protocol.records.record import Record, decode, host_bytes
 from roquet.replication import master, slave
 from roquet.replication.frames import Chunk, ChunkStream, Heartbeat, ReportStream, header, report
 from roquet.storage.checkpoint import Checkpoint

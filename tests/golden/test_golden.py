@@ -33,16 +33,9 @@ from roquet.protocol.bodies.tables import (
 )
 from roquet.protocol.json.dialect import dump_bytes, dump_dialect, dump_file, load
 from roquet.protocol.records.batch import batch_item, split_batch
+from roquet.protocol.records.layout import BLANK_MAGIC, MAGIC, checksum, size_and_magic
 from roquet.protocol.records.message import split_properties
-from roquet.protocol.records.record import (
-    BLANK_MAGIC,
-    MAGIC,
-    Record,
-    checksum,
-    decode_all,
-    host_text,
-    size_and_magic,
-)
+from roquet.protocol.records.record import Record, decode_all, host_text
 from roquet.protocol.records.record import decode as decode_record
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import BINARY, Command, decode

@@ -55,7 +55,7 @@ records = st.builds(
     prepared_offset=int64.map(PhysicalOffset),
     body=st.binary(max_size=200),
     topic=names,
-    properties_text=text,
+    properties_text=text.filter(lambda text: not text.endswith("\0")),
 )
 
 topic_configs = st.builds(

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from roquet.common.units import PhysicalOffset, QueueOffset
+from roquet.protocol.records.layout import BLANK_SIZE
 from roquet.protocol.records.message import KEYS, UNIQ_KEY, WAIT, join_properties
-from roquet.protocol.records.record import BLANK_SIZE, Record
+from roquet.protocol.records.record import Record
 from roquet.storage.store import Store
 from tests.simulation.clients import LARGE, TOPIC, body_of
 from tests.simulation.cluster import Cluster

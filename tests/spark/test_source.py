@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from roquet.cli.pipeline.session import line_of
-from roquet.protocol.records.record import checksum
+from roquet.protocol.records.layout import checksum
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from tests.spark.stand_in import Broker, StandIn, cluster, record
 

@@ -14,8 +14,9 @@ from roquet.common import descriptors
 from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
 from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.layout import MAGIC
 from roquet.protocol.records.message import java_hash, tag_code
-from roquet.protocol.records.record import MAGIC, decode
+from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig

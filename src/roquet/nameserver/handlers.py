@@ -44,7 +44,7 @@ from roquet.protocol.headers.routing import (
     WipeAnswer,
 )
 from roquet.protocol.json.dialect import dump_ascii, dump_bytes, dump_dialect
-from roquet.protocol.records.record import checksum
+from roquet.protocol.records.layout import checksum
 from roquet.protocol.remoting.codes import (
     VERSION_REGISTER_BODY,
     VERSION_STANDARD_JSON,

@@ -13,7 +13,7 @@ import numpy as np
 
 from roquet.protocol.records import message as m
 from roquet.protocol.records.columns import Ints, ShortInts, scatter
-from roquet.protocol.records.record import (
+from roquet.protocol.records.layout import (
     MAGIC,
     NO_PLACE,
     UNTELLABLE,

@@ -13,8 +13,8 @@ from struct import Struct
 
 from roquet.errors import UnreadableFile
 from roquet.protocol.filters.tags import Filter, Stages
+from roquet.protocol.records.layout import MAGIC, SIZE_MIN
 from roquet.protocol.records.message import BORN_HOST_V6, STORE_HOST_V6
-from roquet.protocol.records.record import MAGIC, SIZE_MIN
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE, ConsumeQueue
 

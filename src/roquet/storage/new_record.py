@@ -8,7 +8,7 @@ from struct import Struct
 from zlib import crc32
 
 from roquet.protocol.records import message as m
-from roquet.protocol.records.record import MAGIC, UNTELLABLE, UNWRITTEN, layout
+from roquet.protocol.records.layout import MAGIC, UNTELLABLE, UNWRITTEN, record_struct
 from roquet.storage.queues.consume_queue import ConsumeQueue
 
 
@@ -44,7 +44,7 @@ class NewRecord:
 
         :raises ValueError: the topic or the properties are too large for a record.
         """
-        return layout(
+        return record_struct(
             self.sys_flag, len(self.body), len(self.queue.topic_bytes), len(self.properties)
         )
 

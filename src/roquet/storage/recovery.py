@@ -13,7 +13,7 @@ from typing import Final
 
 from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, UnreadableFile
-from roquet.protocol.records.record import BLANK_MAGIC, BLANK_SIZE, size_and_magic
+from roquet.protocol.records.layout import BLANK_MAGIC, BLANK_SIZE, size_and_magic
 from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storage.dispatch.dispatch import Dispatch
 from roquet.storage.index.index import Index

@@ -14,8 +14,8 @@ from roquet.common.units import LONG_MAX, LONG_MIN, PhysicalOffset
 from roquet.errors import Refused, UnreadableFile
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
+from roquet.protocol.records.layout import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, record_struct
 from roquet.protocol.records.message import TRANSACTION_PREPARED
-from roquet.protocol.records.record import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, layout
 from roquet.protocol.records.rewrite import moved_sizes, rewritten
 from roquet.protocol.records.uniform import UniformBatch, record_rows
 from roquet.protocol.remoting.codes import ResponseCode
@@ -191,7 +191,9 @@ class Writer:
         """
         store_ms = self._next_store_ms()
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
-        pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
+        pack = record_struct(
+            messages.sys_flag, len(messages.body), len(topic), len(messages.properties)
+        )
         size = pack.size
         at = self._log.make_room(size * count)
         self._begin(at)
@@ -216,7 +218,7 @@ class Writer:
                 _spread([queue.queue_id for queue in queues], each, 0),
                 _spread(firsts, each, 1),
             )
-            records = record_rows(messages, first_record, len(topic), *numbers, physical)
+            records = record_rows(messages, first_record, *numbers, physical)
             codes = messages.tag_codes if delay_ms is None else store_ms + delay_ms
             entries = entry_rows(physical, size, codes).tobytes()
         except (struct_error, ValueError, OverflowError) as error:

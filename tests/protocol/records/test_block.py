@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.protocol.records.block import record_starts
-from roquet.protocol.records.record import MAGIC, MAGIC_V2, SIZE_MIN
+from roquet.protocol.records.layout import MAGIC, MAGIC_V2, SIZE_MIN
 
 RUNS = st.lists(
     st.tuples(

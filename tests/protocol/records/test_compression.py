@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX, inflated, plain_body
-from roquet.protocol.records.record import checksum
+from roquet.protocol.records.layout import checksum
 
 MIB = 1 << 20
 

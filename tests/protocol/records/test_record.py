@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.errors import CorruptRecord
-from roquet.protocol.records import record
+from roquet.protocol.records import layout
+from roquet.protocol.records.layout import blank, checksum
 from roquet.protocol.records.message import BORN_HOST_V6, STORE_HOST_V6
 from roquet.protocol.records.record import (
     Record,
-    blank,
     check,
-    checksum,
     decode,
     decode_all,
     host_bits,
@@ -93,7 +92,7 @@ def test_a_record_is_found_inside_other_bytes() -> None:
 
 def test_a_record_of_5x_with_a_long_topic_length_is_read() -> None:
     data = bytearray(STORED)
-    data[4:8] = record.MAGIC_V2.to_bytes(4, "big")
+    data[4:8] = layout.MAGIC_V2.to_bytes(4, "big")
     topic_size_at = 88 + 2
     data[topic_size_at:topic_size_at] = b"\x00"
     data[0:4] = len(data).to_bytes(4, "big")
@@ -105,7 +104,7 @@ def test_a_body_that_does_not_fit_its_checksum_is_seen_when_asked_for() -> None:
     data = STORED.replace(b"hi", b"ho")
 
     assert decode(data).body == b"ho"
-    with pytest.raises(CorruptRecord, match="body checksum"):
+    with pytest.raises(CorruptRecord, match="stored checksum"):
         decode(data, verify=True)
 
 
@@ -177,5 +176,5 @@ def test_a_record_of_which_only_the_beginning_was_written_is_never_valid() -> No
 
 
 def test_a_blank_names_the_rest_of_a_file() -> None:
-    assert record.size_and_magic(blank(4096), 0) == (4096, record.BLANK_MAGIC)
-    assert len(blank(4096)) == record.BLANK_SIZE
+    assert layout.size_and_magic(blank(4096), 0) == (4096, layout.BLANK_MAGIC)
+    assert len(blank(4096)) == layout.BLANK_SIZE

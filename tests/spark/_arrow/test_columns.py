@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import CorruptRecord
+from roquet.protocol.records.layout import MAGIC_V2
 from roquet.protocol.records.message import (
     COMPRESSED,
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
 )
-from roquet.protocol.records.record import MAGIC_V2, Record, decode_all, host_text
+from roquet.protocol.records.record import Record, decode_all, host_text
 from roquet.spark._arrow import bodies, columns
 from roquet.spark._arrow.columns import BadBody, decode
 from roquet.spark._arrow.records import LARGE, Records

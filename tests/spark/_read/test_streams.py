@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import roquet
-from roquet.protocol.records.record import checksum
+from roquet.protocol.records.layout import checksum
 from tests.interop import wire
 from tests.interop.apache import require_java
 from tests.interop.ground import BROKER, Ground

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 
 from roquet.errors import StoreError
 from roquet.protocol.records import message as m
-from roquet.protocol.records.record import MAGIC, checksum
+from roquet.protocol.records.layout import MAGIC, checksum
 from roquet.spark._arrow.corrupt import CORRUPT, TOLD_MAX
 from roquet.spark._options.pushed_filters import narrowed
 from roquet.spark._options.values import OptionError

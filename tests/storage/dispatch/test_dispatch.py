@@ -14,7 +14,8 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock, record_starts
-from roquet.protocol.records.record import BLANK_SIZE, Record, blank, check
+from roquet.protocol.records.layout import BLANK_SIZE, blank
+from roquet.protocol.records.record import Record, check
 from roquet.storage.dispatch import dispatch
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
 from roquet.storage.queues.ext import ExtendedQueue

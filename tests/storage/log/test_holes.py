@@ -14,7 +14,8 @@ import pytest
 
 from roquet.common.units import PhysicalOffset
 from roquet.protocol.filters.tags import TagFilter
-from roquet.protocol.records.record import MAGIC, decode
+from roquet.protocol.records.layout import MAGIC
+from roquet.protocol.records.record import decode
 from roquet.storage.fetch import FetchStatus
 from roquet.storage.log import holes
 from roquet.storage.store import Store, StoreConfig

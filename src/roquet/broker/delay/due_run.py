@@ -13,7 +13,7 @@ from roquet.errors import UnreadableFile
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
-from roquet.protocol.records.record import MAGIC
+from roquet.protocol.records.layout import MAGIC
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 
@@ -110,8 +110,8 @@ class DueRun:
             return []
         is_sound = (
             block.shape.sound
-            & (block.field(">u4", 0) == block.sizes)
-            & (block.field(">u4", 4) == MAGIC)
+            & (block.field("size") == block.sizes)
+            & (block.field("magic") == MAGIC)
         )
         columns = (
             block.shape.properties_at.tolist(),

@@ -21,8 +21,8 @@ from roquet.protocol.bodies import sliced as sliced_bodies
 from roquet.protocol.bodies import tables as bodies
 from roquet.protocol.bodies.tables import DataVersion, TopicTable
 from roquet.protocol.headers.routing import BrokerHeader, RegisterBrokerAnswer, RegisterBrokerHeader
+from roquet.protocol.records.layout import checksum
 from roquet.protocol.records.message import READ_WRITE
-from roquet.protocol.records.record import checksum
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked

@@ -8,19 +8,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from struct import Struct, iter_unpack
-from typing import Any, Final
+from struct import iter_unpack
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from roquet.common.units import PhysicalOffset
-from roquet.protocol.records.columns import Bools, Ints, byte_rows, gather, leading
-from roquet.protocol.records.message import BORN_HOST_V6, STORE_HOST_V6
-from roquet.protocol.records.record import MAGIC, MAGIC_V2, SIZE_MIN
+from roquet.protocol.records.columns import Bools, Ints, byte_rows, gather, leading, scatter
+from roquet.protocol.records.layout import (
+    FIELDS,
+    HOST_BITS,
+    MAGIC,
+    MAGIC_V2,
+    NUMPY_TYPES,
+    OFFSETS,
+    SIZE_AND_MAGIC,
+    SIZE_MIN,
+    offset_of,
+)
+from roquet.protocol.records.message import BORN_HOST_V6
 from roquet.protocol.records.uniform import Checksums, checksums
 
-_SIZE_AND_MAGIC: Final = Struct(">II")
-_V6_MORE: Final = 12
+_HOST_OFFSETS: Final = {
+    name: np.array([offset_of(name, bits) for bits in range(0, HOST_BITS + 1, BORN_HOST_V6)])
+    for name in (*FIELDS, "body")
+    if name not in OFFSETS
+}
+"""The byte positions of the fields after the born host, by the host bits of the sysFlag."""
 _RUN_FROM: Final = 8
 """Records of equal size after which more of that size are looked for in one numpy call."""
 _RUN_MAX: Final = 4096
@@ -35,7 +50,7 @@ def record_starts(data: bytes) -> tuple[list[int], int]:
     :returns: the index of each record's first byte, and the index after the last whole record.
     """
     starts: list[int] = []
-    at, end, read = 0, len(data), _SIZE_AND_MAGIC.unpack_from
+    at, end, read = 0, len(data), SIZE_AND_MAGIC.unpack_from
     size_before, alike = 0, 0
     while end - at >= SIZE_MIN:
         size, magic = read(data, at)
@@ -95,6 +110,65 @@ class RecordLayouts:
         )
 
 
+def leading_field(data: bytes, name: str, starts: Ints) -> Ints:
+    """The values of a field of `layout.OFFSETS`, which even the shortest record has.
+
+    :param starts: index of each record's first byte in `data`.
+    """
+    return gather(data, NUMPY_TYPES[name], starts + OFFSETS[name]).astype(np.int64)
+
+
+def host_offsets(name: str, sys_flags: Ints) -> Ints:
+    """The byte position in each record of a field that the hosts move, or of the body."""
+    found: Ints = _HOST_OFFSETS[name][(sys_flags & HOST_BITS) // BORN_HOST_V6]
+    return found
+
+
+def scatter_field(
+    data: bytearray, name: str, starts: Ints, sys_flags: Ints, values: npt.ArrayLike
+) -> None:
+    """Write a number field of records that have these sysFlags.
+
+    :param starts: index of each record's first byte in `data`.
+    :param values: one per record, or one for all.
+    """
+    offsets = OFFSETS[name] if name in OFFSETS else host_offsets(name, sys_flags)
+    scatter(data, NUMPY_TYPES[name], starts + offsets, values)
+
+
+def find_layouts(data: bytes, starts: Ints, ends: Ints) -> RecordLayouts:
+    """Find the parts of records, as `layout.find_parts` does for one.
+
+    :param starts: index of each record's first byte in `data`.
+    :param ends: index after the last byte of each.
+    """
+    sys_flags = leading_field(data, "sys_flag", starts)
+    body_at = starts + host_offsets("body", sys_flags)
+    body_end = body_at + _column(
+        data, NUMPY_TYPES["body_size"], starts + host_offsets("body_size", sys_flags)
+    )
+    is_short = leading_field(data, "magic", starts) == MAGIC
+    topic_size = _column(data, ">u1", body_end)
+    if not is_short.all():
+        topic_size = np.where(is_short, topic_size, _column(data, ">u2", body_end))
+    topic_at = body_end + np.where(is_short, 1, 2)
+    topic_end = topic_at + topic_size
+    properties_at = topic_end + 2
+    adds_up = properties_at + _column(data, ">u2", topic_end) == ends
+    return RecordLayouts(
+        body_at, body_end, topic_at, topic_end, properties_at, adds_up & (body_at <= body_end)
+    )
+
+
+def _column(data: bytes, dtype: str, at: Ints) -> Ints:
+    """Read a number at each index `at`; an index outside the data is moved to its edge.
+
+    Damaged records have such indices; `RecordLayouts.sound` is False for them.
+    """
+    last = len(data) - np.dtype(dtype).itemsize
+    return gather(data, dtype, np.minimum(np.maximum(at, 0), last)).astype(np.int64)
+
+
 class RecordBlock:
     """Whole records end to end, from physical offset `at` on. Columns have a value per record.
 
@@ -126,17 +200,6 @@ class RecordBlock:
             else RecordBlock(self.at, self.data, self.starts[:count], self.starts[count])
         )
 
-    def column(self, dtype: str, at: Ints) -> Ints:
-        """Read a number at each index `at`; an index outside the data is moved to its edge.
-
-        Damaged records have such indices; `RecordLayouts.sound` is False for them.
-        """
-        return gather(
-            self.data,
-            dtype,
-            np.minimum(np.maximum(at, 0), len(self.data) - np.dtype(dtype).itemsize),
-        ).astype(np.int64)
-
     @property
     def sizes(self) -> Ints:
         return self.ends - self.starts
@@ -146,50 +209,41 @@ class RecordBlock:
         """The physical offset of each record by its position, not as stored in the record."""
         return self.starts + self.at
 
-    def field(self, dtype: str, index: int) -> Ints:
-        """Read a field that precedes the first host; even the shortest record has it."""
-        return gather(self.data, dtype, self.starts + index).astype(np.int64)
+    def field(self, name: str) -> Ints:
+        """The values of a number field, by its name in `layout.FIELDS`."""
+        if name in OFFSETS:
+            return leading_field(self.data, name, self.starts)
+        return _column(
+            self.data, NUMPY_TYPES[name], self.starts + host_offsets(name, self.sys_flags)
+        )
 
     @property
     def queue_ids(self) -> Ints:
-        return self.field(">i4", 12)
+        return self.field("queue_id")
 
     @property
     def queue_offsets(self) -> Ints:
-        return self.field(">i8", 20)
+        return self.field("queue_offset")
 
     @cached_property
     def sys_flags(self) -> Ints:
-        return self.field(">i4", 36)
+        return self.field("sys_flag")
 
     @property
     def store_ms(self) -> Ints:
-        return self.column(">i8", self.starts + 56 + v6_more(self.sys_flags, BORN_HOST_V6))
+        return self.field("store_ms")
 
     @cached_property
     def shape(self) -> RecordLayouts:
         """The layouts of all records."""
-        flags = self.sys_flags
-        body_at = self.starts + 88 + v6_more(flags, BORN_HOST_V6) + v6_more(flags, STORE_HOST_V6)
-        body_end = body_at + self.column(">i4", body_at - 4)
-        is_short = self.field(">u4", 4) == MAGIC
-        topic_size = self.column(">u1", body_end)
-        if not is_short.all():
-            topic_size = np.where(is_short, topic_size, self.column(">u2", body_end))
-        topic_at = body_end + np.where(is_short, 1, 2)
-        topic_end = topic_at + topic_size
-        properties_at = topic_end + 2
-        adds_up = properties_at + self.column(">u2", topic_end) == self.ends
-        return RecordLayouts(
-            body_at, body_end, topic_at, topic_end, properties_at, adds_up & (body_at <= body_end)
-        )
+        return find_layouts(self.data, self.starts, self.ends)
 
     def sound_count(self, *, verify: bool) -> int:
         """How many records, from the first on, `record.check` would accept.
 
         :param verify: also compare bodies with their checksums.
         """
-        is_sound = self.shape.sound & (self.field(">i8", 28) == self.physical)
+        is_sound = self.shape.sound & (self.field("physical_offset") == self.physical)
         count = self._written_count(leading(is_sound))
         return next(iter(self.first(count).changed_bodies()), count) if verify else count
 
@@ -203,7 +257,7 @@ class RecordBlock:
             self.shape.properties_at[:count],
             self.ends[:count],
         )
-        is_written = (properties_at == ends) | (self.column(">u1", ends - 1) != 0)
+        is_written = (properties_at == ends) | (_column(self.data, ">u1", ends - 1) != 0)
         topic_sizes = self.shape.topic_end[:count] - topic_at
         for size in np.unique(topic_sizes).tolist():
             numbers = np.flatnonzero(topic_sizes == size)
@@ -225,7 +279,7 @@ class RecordBlock:
         for size in np.unique(sizes).tolist():
             same = np.flatnonzero(sizes == size)
             found[same] = self._checksums(starts[same], size)
-        changed: list[int] = numbers[found != self.field(">u4", 8)[numbers]].tolist()
+        changed: list[int] = numbers[found != self.field("crc")[numbers]].tolist()
         return changed
 
     def _checksums(self, starts: Ints, size: int) -> Checksums:
@@ -237,8 +291,3 @@ class RecordBlock:
             return checksums(iter_unpack(f"{size}s", byte_rows(self.data, starts, size).data))
         view = memoryview(self.data)
         return checksums((view[at : at + size],) for at in starts.tolist())
-
-
-def v6_more(sys_flags: Ints, bit: int) -> Any:
-    """Bytes that a host has in addition to an IPv4 host, by its sysFlag bit."""
-    return np.where(sys_flags & bit, _V6_MORE, 0)

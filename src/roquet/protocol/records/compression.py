@@ -10,6 +10,7 @@ import zlib
 from typing import Final
 
 from roquet.errors import DamagedBody, MessageError
+from roquet.protocol.records.layout import checksum
 from roquet.protocol.records.message import (
     COMPRESSED,
     COMPRESSION_LZ4,
@@ -17,7 +18,6 @@ from roquet.protocol.records.message import (
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
 )
-from roquet.protocol.records.record import checksum
 
 UNCOMPRESSED_MAX: Final = 64 << 20
 """Default limit of a decompressed body, in bytes.

@@ -8,17 +8,21 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct
 from struct import error as struct_error
-from typing import Final
+from typing import TYPE_CHECKING, Final, overload
 
 from roquet.common.units import INT_MAX, INT_MIN, PhysicalOffset
 from roquet.errors import MessageError
+
+if TYPE_CHECKING:  # a client that is imported does not load numpy
+    from roquet.protocol.records.columns import Bools, Ints
 
 NAME_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 
 TOPIC_SIZE_MAX: Final = 127
+PROPERTIES_SIZE_MAX: Final = 32_767
+"""In bytes. Java reads both sizes as signed numbers, of one and two bytes."""
 GROUP_SIZE_MAX: Final = 255
-PROPERTIES_SIZE_MAX: Final = 32767
 
 # sysFlag (docs/protocol/messages.md#sysflag)
 COMPRESSED: Final = 0x1
@@ -246,6 +250,19 @@ def _check_unicode(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise MessageError(f"{what}: {text!r} is no Unicode text: {error.reason}") from None
+
+
+@overload
+def is_queued(sys_flag: int) -> bool: ...
+@overload
+def is_queued(sys_flag: Ints) -> Bools: ...
+def is_queued(sys_flag: int | Ints) -> bool | Bools:
+    """Whether a record gets a queue entry. Prepared and rolled back records do not.
+
+    Both have the bit `TRANSACTION_PREPARED`. Apache's broker compares both transaction bits, with
+    the same outcome (docs/storage/consume-queue.md#which-records-have-an-entry).
+    """
+    return sys_flag & TRANSACTION_PREPARED == 0
 
 
 def reply_topic(cluster: str) -> str:

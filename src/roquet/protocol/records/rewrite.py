@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from roquet.protocol.records.block import RecordBlock, v6_more
-from roquet.protocol.records.columns import Ints, scatter
-from roquet.protocol.records.message import BORN_HOST_V6, STORE_HOST_V6
+from roquet.protocol.records.block import RecordBlock, scatter_field
+from roquet.protocol.records.columns import Ints
 
 
 def moved_sizes(block: RecordBlock, topics: Sequence[bytes]) -> Ints:
@@ -44,12 +44,14 @@ def rewritten(
     ends = np.cumsum(sizes)
     starts = ends - sizes
     records = bytearray().join(pieces)
-    born_more = v6_more(block.sys_flags, BORN_HOST_V6)
-    both_more = born_more + v6_more(block.sys_flags, STORE_HOST_V6)
-    scatter(records, ">i4", starts, sizes)
-    scatter(records, ">i4", starts + 12, queue_ids)
-    scatter(records, ">i8", starts + 20, queue_offsets)
-    scatter(records, ">i8", starts + 28, starts + at)
-    scatter(records, ">i8", starts + 56 + born_more, np.full(len(block), store_ms))
-    scatter(records, ">i8", starts + 76 + both_more, np.zeros(len(block)))
+    columns: tuple[tuple[str, npt.ArrayLike], ...] = (
+        ("size", sizes),
+        ("queue_id", queue_ids),
+        ("queue_offset", queue_offsets),
+        ("physical_offset", starts + at),
+        ("store_ms", store_ms),
+        ("prepared_offset", 0),
+    )
+    for name, values in columns:
+        scatter_field(records, name, starts, block.sys_flags, values)
     return RecordBlock(at, bytes(records), starts, len(records))

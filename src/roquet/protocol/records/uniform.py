@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import starmap
 from typing import Final
 from zlib import crc32
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.protocol.records.columns import Bytes, Ints
+from roquet.protocol.records.layout import CHECKSUM_BITS, NUMPY_TYPES, OFFSETS, fixed_fields
 
 Checksums = npt.NDArray[np.uint32]
 
@@ -54,34 +56,29 @@ def rows_of(texts: bytes, count: int) -> Bytes:
 
 def checksums(bodies: Iterable[tuple[bytes | memoryview]]) -> Checksums:
     """The checksums of bodies as in a record (docs/protocol/messages.md#stored-message)."""
-    return np.fromiter(starmap(crc32, bodies), np.uint32) & np.uint32(0x7FFFFFFF)
+    return np.fromiter(starmap(crc32, bodies), np.uint32) & np.uint32(CHECKSUM_BITS)
 
 
-_FIELDS: dict[int, np.dtype[np.void]] = {}
-_FIELDS_MAX: Final = 1024
+_OF_EACH: Final = ("crc", "queue_id", "queue_offset", "physical_offset", "born_ms")
+"""The number fields that differ between records."""
 
 
+@lru_cache(1024)
 def _fields(record_size: int) -> np.dtype[np.void]:
-    """A numpy type with the number fields that differ between records of that size."""
-    found = _FIELDS.get(record_size)
-    if found is None:
-        if len(_FIELDS) >= _FIELDS_MAX:
-            _FIELDS.clear()
-        found = _FIELDS[record_size] = np.dtype(
-            {
-                "names": ["crc", "queue_id", "queue_offset", "physical", "born_ms"],
-                "formats": [">u4", ">i4", ">i8", ">i8", ">i8"],
-                "offsets": [8, 12, 20, 28, 40],
-                "itemsize": record_size,
-            }
-        )
-    return found
+    """A numpy type with the fields `_OF_EACH` of records of that size."""
+    return np.dtype(
+        {
+            "names": _OF_EACH,
+            "formats": [NUMPY_TYPES[name] for name in _OF_EACH],
+            "offsets": [OFFSETS[name] for name in _OF_EACH],
+            "itemsize": record_size,
+        }
+    )
 
 
 def record_rows(
     messages: UniformBatch,
-    first_record: bytes,
-    topic_size: int,
+    first_record: bytes | bytearray,
     queue_ids: Ints,
     queue_offsets: Ints,
     physical: Ints,
@@ -90,11 +87,10 @@ def record_rows(
 
     :param first_record: the record of the first message. Its number fields are overwritten with the
         values of each message.
-    :param topic_size: bytes of the topic.
     """
     size = len(first_record)
     properties_at = size - len(messages.properties)
-    body_at = properties_at - 2 - topic_size - 1 - len(messages.body)
+    body_at = fixed_fields(messages.sys_flag).size
     records = np.empty((len(messages), size), np.uint8)
     records[:] = np.frombuffer(first_record, np.uint8)
     records[:, body_at : body_at + len(messages.body)] = messages.bodies
@@ -104,7 +100,7 @@ def record_rows(
     fields["crc"] = messages.checksums
     fields["queue_id"] = queue_ids
     fields["queue_offset"] = queue_offsets
-    fields["physical"] = physical
+    fields["physical_offset"] = physical
     fields["born_ms"] = messages.born_ms
     return records
 

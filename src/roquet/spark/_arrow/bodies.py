@@ -16,6 +16,7 @@ import pyarrow as pa
 from roquet.errors import MessageError
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.protocol.records.compression import inflated, name_of, too_large
+from roquet.protocol.records.layout import SIZE_MIN
 from roquet.protocol.records.message import (
     COMPRESSED,
     COMPRESSION_LZ4,
@@ -23,7 +24,7 @@ from roquet.protocol.records.message import (
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
 )
-from roquet.protocol.records.record import SIZE_MIN, Record
+from roquet.protocol.records.record import Record
 
 PART_BYTES: Final = 8 << 20
 """Bytes of records, with decompressed bodies, in one batch of rows; or one record that is larger.

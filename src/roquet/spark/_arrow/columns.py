@@ -13,44 +13,37 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.common.units import PhysicalOffset
-from roquet.errors import CorruptRecord
-from roquet.protocol.records.block import RecordLayouts, v6_more
+from roquet.protocol.records.block import RecordLayouts, find_layouts, host_offsets
 from roquet.protocol.records.columns import gather
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
+from roquet.protocol.records.layout import MAGIC, MAGIC_V2, NUMPY_TYPES, OFFSETS
 from roquet.protocol.records.message import (
-    BORN_HOST_V6,
     COMPRESSED,
     COMPRESSION_TYPE_BITS,
     KEYS,
-    STORE_HOST_V6,
     TAGS,
     UNIQ_KEY,
     offset_message_id,
 )
-from roquet.protocol.records.record import MAGIC, MAGIC_V2, host_text
+from roquet.protocol.records.record import decode as decode_record
+from roquet.protocol.records.record import host_text
 from roquet.spark._arrow.bodies import Part, decompressed, split_by_size
 from roquet.spark._arrow.property_columns import PropertyColumns
 from roquet.spark._arrow.records import Records
 from roquet.spark._arrow.schema import ARROW_SCHEMA
 from roquet.spark._arrow.slices import Bools, Ints, binary, indices, numbers, slices, text, words
 
-_HEAD: Final = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("bodyCRC", ">i4"),
-        ("queueId", ">i4"),
-        ("flag", ">i4"),
-        ("queueOffset", ">i8"),
-        ("commitLogOffset", ">i8"),
-        ("sysFlag", ">i4"),
-        ("bornTimestamp", ">i8"),
-    ]
-)
+_HEAD: Final = np.dtype([(name, kind) for name, kind in NUMPY_TYPES.items() if name in OFFSETS])
 """A record up to its born host, the first field of variable size."""
-_BODY_AT: Final = 88
-"""Byte position of the body in a record whose hosts are IPv4."""
-_HOST_SIZE: Final = 8
+_FIELDS: Final = {
+    "queueId": "queue_id",
+    "queueOffset": "queue_offset",
+    "flag": "flag",
+    "sysFlag": "sys_flag",
+    "commitLogOffset": "physical_offset",
+    "bodyCRC": "crc",
+}
+"""The columns that are fields of `_HEAD`."""
 PROPERTIES_BYTES: Final = 2 << 20
 """Bytes of properties that are searched at once. A chunk of usual messages has fewer. But a client
 may send properties of separators only, and the search needs forty bytes of memory for each.
@@ -151,7 +144,7 @@ class _Columns:
     @property
     def are_compressed(self) -> bool:
         """Whether any of the bodies is compressed."""
-        return len(self) > 0 and bool((self._head["sysFlag"] & COMPRESSED).any())
+        return len(self) > 0 and bool((self._head["sys_flag"] & COMPRESSED).any())
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
@@ -171,7 +164,7 @@ class _Columns:
     def in_parts(
         self, schema: pa.Schema, uncompressed_max: int
     ) -> Iterator[pa.RecordBatch | BadBody]:
-        is_compressed: Bools = (self._head["sysFlag"] & COMPRESSED) != 0
+        is_compressed: Bools = (self._head["sys_flag"] & COMPRESSED) != 0
         stored = self._shape.body_end - self._shape.body_at
         sizes: Ints = self._head["size"] - np.where(is_compressed, stored, 0)
         for part in split_by_size(
@@ -191,7 +184,7 @@ class _Columns:
             return self._properties.maps(kind)
         if name in _MAKERS:
             return _MAKERS[name](self)
-        values = self._head[name]
+        values = self._head[_FIELDS[name]]
         return numbers(values.astype(values.dtype.newbyteorder("=")), kind)
 
     # Columns
@@ -222,30 +215,31 @@ class _Columns:
 
     def body(self) -> pa.Array:
         stored = slices(self._data, self._shape.body_at, self._shape.body_end)
-        compressed = np.flatnonzero(self._head["sysFlag"] & COMPRESSED)
+        compressed = np.flatnonzero(self._head["sys_flag"] & COMPRESSED)
         return _replaced(stored, compressed, binary(self._plain)) if len(compressed) else stored
 
     def born_timestamp(self) -> pa.Array:
-        return _timestamps(self._head["bornTimestamp"])
+        return _timestamps(self._head["born_ms"])
 
     def store_timestamp(self) -> pa.Array:
-        return _timestamps(gather(self._data, ">i8", self._born_host_end))
+        return _timestamps(gather(self._data, NUMPY_TYPES["store_ms"], self._at("store_ms")))
 
     def born_host(self) -> pa.Array:
-        return _hosts(slices(self._data, self._starts + _HEAD.itemsize, self._born_host_end))
+        return _hosts(slices(self._data, self._starts + _HEAD.itemsize, self._at("store_ms")))
 
     def store_host(self) -> pa.Array:
-        return _hosts(slices(self._data, self._store_host_at, self._store_host_end))
+        return _hosts(slices(self._data, self._at("store_host"), self._at("reconsume_times")))
 
     def reconsume_times(self) -> pa.Array:
-        return numbers(gather(self._data, ">i4", self._store_host_end).astype(np.int32), pa.int32())
+        found = gather(self._data, NUMPY_TYPES["reconsume_times"], self._at("reconsume_times"))
+        return numbers(found.astype(np.int32), pa.int32())
 
     # Parts of records that the columns need
 
     @cached_property
     def _head(self) -> npt.NDArray[np.void]:
         head = cast(npt.NDArray[np.void], gather(self._data, _HEAD, self._starts))
-        self._refuse((head["magic"] != MAGIC) & (head["magic"] != MAGIC_V2), "unknown magic")
+        self._refuse((head["magic"] != MAGIC) & (head["magic"] != MAGIC_V2))
         return head
 
     @cached_property
@@ -258,45 +252,19 @@ class _Columns:
         return self._records.shape or self._checked_shape()
 
     def _checked_shape(self) -> RecordLayouts:
-        """The byte positions of the variable fields of each record.
+        """:raises CorruptRecord: the parts of a record do not add up to its size."""
+        shape = find_layouts(self._data, self._starts, self._ends)
+        self._refuse(~shape.sound)
+        return shape
 
-        :raises CorruptRecord: a field ends after its record, or the fields do not add up to its
-            size.
+    def _at(self, name: str) -> Ints:
+        """Where a field after the born host begins in each record.
+
+        It is found from the body, which only a sound record has.
         """
-        head, ends = self._head, self._ends
-        flags = head["sysFlag"]
-        body_at = (
-            self._starts + _BODY_AT + v6_more(flags, BORN_HOST_V6) + v6_more(flags, STORE_HOST_V6)
-        )
-        self._refuse(body_at + 3 > ends, "its size is too small for its hosts")
-        body_size = gather(self._data, ">i4", body_at - 4).astype(np.int64)
-        body_end = body_at + body_size
-        two_bytes = head["magic"] == MAGIC_V2
-        topic_at = body_end + 1 + two_bytes
-        self._refuse((body_size < 0) | (topic_at + 2 > ends), "its body reaches beyond it")
-        topic_size = gather(self._data, "u1", topic_at - 1).astype(np.int64)
-        topic_size[two_bytes] += (
-            gather(self._data, "u1", topic_at[two_bytes] - 2).astype(np.int64) << 8
-        )
-        topic_end = topic_at + topic_size
-        self._refuse(topic_end + 2 > ends, "its topic reaches beyond it")
-        properties_at = topic_end + 2
-        sound = properties_at + gather(self._data, ">u2", topic_end).astype(np.int64) == ends
-        self._refuse(~sound, "its parts do not add up to its size")
-        return RecordLayouts(body_at, body_end, topic_at, topic_end, properties_at, sound)
-
-    @cached_property
-    def _store_host_at(self) -> Ints:
-        size: Ints = _HOST_SIZE + v6_more(self._head["sysFlag"], STORE_HOST_V6)
-        return self._store_host_end - size
-
-    @property
-    def _store_host_end(self) -> Ints:
-        return self._shape.body_at - 16
-
-    @property
-    def _born_host_end(self) -> Ints:
-        return self._store_host_at - 8
+        sys_flags = self._head["sys_flag"]
+        before_body = host_offsets("body", sys_flags) - host_offsets(name, sys_flags)
+        return self._shape.body_at - before_body
 
     @cached_property
     def _properties(self) -> PropertyColumns:
@@ -305,18 +273,22 @@ class _Columns:
     def _decompressed(self, row: int, size_max: int) -> bytes:
         stored = self._data[self._shape.body_at[row] : self._shape.body_end[row]]
         return decompressed(
-            stored, int(self._head["sysFlag"][row]) & COMPRESSION_TYPE_BITS, size_max
+            stored, int(self._head["sys_flag"][row]) & COMPRESSION_TYPE_BITS, size_max
         )
 
     def _offset_message_id(self, row: int) -> str:
-        store_host = self._data[self._store_host_at[row] : self._store_host_end[row]]
+        begin, end = self._at("store_host")[row], self._at("reconsume_times")[row]
+        store_host = self._data[begin:end]
         return offset_message_id(
-            store_host, PhysicalOffset(int(self._head["commitLogOffset"][row]))
+            store_host, PhysicalOffset(int(self._head["physical_offset"][row]))
         )
 
-    def _refuse(self, wrong: Bools, reason: str) -> None:
-        if wrong.any():
-            raise CorruptRecord(int(self._starts[np.flatnonzero(wrong)[0]]), reason)
+    def _refuse(self, is_wrong: Bools) -> None:
+        """:raises CorruptRecord: of the first wrong record, as `record.decode` raises it."""
+        if is_wrong.any():
+            at = int(self._starts[is_wrong.argmax()])
+            decode_record(self._data, at)
+            raise AssertionError(f"the record at byte {at} can be decoded")
 
 
 _MAKERS: Final[Mapping[str, Callable[[_Columns], pa.Array]]] = {

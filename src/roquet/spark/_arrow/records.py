@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from roquet.errors import CorruptRecord
-from roquet.protocol.records.block import RecordBlock, RecordLayouts, record_starts
+from roquet.protocol.records.block import RecordBlock, RecordLayouts, leading_field, record_starts
 from roquet.protocol.records.columns import Bools, Ints, gather
-from roquet.protocol.records.record import MAGIC, MAGIC_V2, SIZE_MIN
+from roquet.protocol.records.layout import MAGIC, MAGIC_V2, SIZE_MIN
 
 LARGE: Final = 32 << 10
 """Bytes from which decoding in columns is faster than record by record."""
@@ -70,7 +70,7 @@ class Records:
 
     @property
     def queue_offsets(self) -> Ints:
-        return gather(self.data, ">i8", self.starts + 20).astype(np.int64)
+        return leading_field(self.data, "queue_offset", self.starts)
 
     def between(self, start: int, end: int) -> Records:
         """The records with queue offsets in [start, end)."""

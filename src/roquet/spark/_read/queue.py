@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from roquet.errors import LASTING, PeerError, RoquetError
+from roquet.protocol.records.layout import fields_struct
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.records import Records
 from roquet.spark._options.ranges import Bounds, QueueRange, lose, master_away
@@ -33,8 +34,8 @@ AHEAD_BYTES: Final = 4 << 20
 """Limits of concurrent pulls, as a count and as bytes of their answers. A broker returns few
 messages per pull (32 by default), and a round trip costs more than they do.
 """
-_OFFSET_AT: Final = 20
-"""Byte position of the queue offset in a record (docs/protocol/messages.md#stored-message)."""
+_FIRST: Final = fields_struct("queue_offset")
+"""The queue offset of an answer's first record."""
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 1.0
 
@@ -213,8 +214,9 @@ class RangeReader:
 
         :returns: whether it does.
         """
-        starts_here = int.from_bytes(answer.body[_OFFSET_AT : _OFFSET_AT + 8]) == self._at
-        if not answer.body or not starts_here or not self._at < answer.next_offset <= end:
+        first = answer.body[: _FIRST.size]
+        starts_here = len(first) == _FIRST.size and _FIRST.unpack(first)[0] == self._at
+        if not starts_here or not self._at < answer.next_offset <= end:
             return False
         self._at = answer.next_offset
         return True

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from roquet.protocol.records.columns import Bools, Ints
-from roquet.protocol.records.record import SIZE_MIN
+from roquet.protocol.records.layout import SIZE_MIN
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import SegmentFiles, StoreFiles
 from roquet.storetool.read.queue_entries import QueueEntries

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
+from roquet.protocol.records.record import BAD_CHECKSUM
 from roquet.spark._arrow.columns import BadBody, decode
 from roquet.spark._arrow.corrupt import of_messages, with_corrupt
 from roquet.spark._arrow.records import Records
@@ -56,10 +57,7 @@ class _Rows:
             return
         if self._check_crc:
             bad = block.changed_among(rows)
-            yield from (
-                _damage(block, number, "its body does not have the stored checksum")
-                for number in bad
-            )
+            yield from (_damage(block, number, BAD_CHECKSUM) for number in bad)
             rows = np.setdiff1d(rows, bad) if bad else rows
         yield from self._decoded(block, rows)
 

@@ -15,7 +15,7 @@ from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, DamagedFiles, StoreError, UnreadableFile
 from roquet.protocol.records.block import RecordBlock, record_starts
 from roquet.protocol.records.columns import Ints
-from roquet.protocol.records.record import (
+from roquet.protocol.records.layout import (
     BLANK_MAGIC,
     BLANK_SIZE,
     HEAD_SIZE,
@@ -23,10 +23,10 @@ from roquet.protocol.records.record import (
     MAGIC_V2,
     SIZE_MIN,
     blank,
-    decode,
     size_and_magic,
     size_at,
 )
+from roquet.protocol.records.record import decode
 from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk, DiskFile
 from roquet.storage.files.folders import LogFolders

@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from roquet.errors import CorruptRecord
 from roquet.protocol.records import message as m
-from roquet.protocol.records.record import MAGIC
+from roquet.protocol.records.layout import fields_struct, find_parts, offset_of
 
-_HEAD: Final = Struct(">IIIiiqqi")
-_STORE_MS_V4: Final = 56
-_BODY_SIZE_V4: Final = 84
+_HEAD: Final = fields_struct("size", "magic", "queue_id", "queue_offset", "sys_flag")
+_STORE_MS_AT: Final = {bit: offset_of("store_ms", bit) for bit in (0, m.BORN_HOST_V6)}
 _LONG: Final = Struct(">q")
-_INT: Final = Struct(">i")
-_SHORT: Final = Struct(">H")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,7 @@ class DispatchRequest:
     @property
     def is_queued(self) -> bool:
         """Whether the record gets a queue entry. Prepared and rolled back records do not."""
-        return self.sys_flag & m.TRANSACTION_BITS in (0, m.TRANSACTION_COMMIT)
+        return m.is_queued(self.sys_flag)
 
     @property
     def delay_level(self) -> str | None:
@@ -73,21 +69,9 @@ def read_dispatch_request(at: int, data: memoryview) -> DispatchRequest:
     :param at: the record's physical offset.
     :raises CorruptRecord: the sizes of the record's parts do not add up.
     """
-    size, magic, _, queue_id, _, queue_offset, _, sys_flag = _HEAD.unpack_from(data)
-    born_more = 12 if sys_flag & m.BORN_HOST_V6 else 0
-    (store_ms,) = _LONG.unpack_from(data, _STORE_MS_V4 + born_more)
-    body_size_at = _BODY_SIZE_V4 + born_more + (12 if sys_flag & m.STORE_HOST_V6 else 0)
-    if body_size_at + 4 > size:
-        raise CorruptRecord(at, f"size {size} is too small for its hosts")
-    (body_size,) = _INT.unpack_from(data, body_size_at)
-    topic_size_at = body_size_at + 4 + body_size
-    topic_size_bytes = 1 if magic == MAGIC else 2
-    topic_at = topic_size_at + topic_size_bytes
-    properties_size_at = topic_at + int.from_bytes(data[topic_size_at:topic_at], "big")
-    if body_size < 0 or properties_size_at + 2 > size:
-        raise CorruptRecord(at, f"body of {body_size} bytes in a record of {size}")
-    if properties_size_at + 2 + _SHORT.unpack_from(data, properties_size_at)[0] != size:
-        raise CorruptRecord(at, "its parts do not add up to its size")
-    topic = str(data[topic_at:properties_size_at], "utf-8", "replace")
-    properties = m.split_properties(str(data[properties_size_at + 2 :], "utf-8", "replace"))
+    size, magic, queue_id, queue_offset, sys_flag = _HEAD.unpack_from(data)
+    _, _, topic_at, properties_at = find_parts(data, 0, size, magic, sys_flag, at)
+    (store_ms,) = _LONG.unpack_from(data, _STORE_MS_AT[sys_flag & m.BORN_HOST_V6])
+    topic = str(data[topic_at : properties_at - 2], "utf-8", "replace")
+    properties = m.split_properties(str(data[properties_at:], "utf-8", "replace"))
     return DispatchRequest(topic, queue_id, queue_offset, at, size, sys_flag, store_ms, properties)

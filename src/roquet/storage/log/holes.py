@@ -16,15 +16,15 @@ from typing import Final
 from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.block import RecordBlock
-from roquet.protocol.records.record import (
+from roquet.protocol.records.layout import (
     BLANK_MAGIC,
     BLANK_SIZE,
     MAGIC,
     MAGIC_V2,
     SIZE_MIN,
-    check,
     size_and_magic,
 )
+from roquet.protocol.records.record import BAD_CHECKSUM, check
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
 
@@ -251,7 +251,7 @@ def _sound_count(
     for start, end in zip(starts, end_of_data, strict=True):
         at = PhysicalOffset(block.at + start)
         if at in known:
-            return count, CorruptRecord(at, "its body does not have the stored checksum")
+            return count, CorruptRecord(at, BAD_CHECKSUM)
         try:
             check(view[start:end], at, verify=verify)
         except CorruptRecord as error:

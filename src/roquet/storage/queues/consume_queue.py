@@ -19,7 +19,7 @@ import numpy.typing as npt
 from roquet.common.units import LONG_MAX, PhysicalOffset
 from roquet.errors import UnreadableFile
 from roquet.protocol.records.columns import Ints
-from roquet.protocol.records.record import SIZE_MIN
+from roquet.protocol.records.layout import SIZE_MIN
 from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk
 from roquet.storage.files.folders import LogFolders

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from roquet.protocol.records.record import checksum
+from roquet.protocol.records.layout import checksum
 from roquet.spark._options.values import OptionError
 from roquet.spark.pipelines.audit.job import _READ, Audit, Live, Stored, audit, compare
 from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit

@@ -17,7 +17,7 @@ from roquet.protocol.bodies.tables import TopicConfig
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.records import message as m
 from roquet.protocol.records.batch import split_batch
-from roquet.protocol.records.record import layout
+from roquet.protocol.records.layout import record_struct
 from roquet.protocol.records.uniform import UniformBatch, checksums, rows_of
 from roquet.protocol.records.uniform_batch import BatchTemplate, learn_form
 from roquet.protocol.remoting.codes import RequestCode
@@ -173,7 +173,7 @@ class SendPlan:
         return len(messages) * self._record_size(messages.body, messages.properties)
 
     def _record_size(self, body: bytes, properties: bytes) -> int:
-        return layout(self.sys_flag, len(body), self._topic_size, len(properties)).size
+        return record_struct(self.sys_flag, len(body), self._topic_size, len(properties)).size
 
     def alike(self, columns: SendColumns, tag_codes: int | list[int]) -> UniformBatch | None:
         """The messages of a run of single sends as a uniform batch.
