@@ -145,16 +145,16 @@ class _Lives:
         return is_kept and request.physical >= self.starts.get((request.topic, request.queue_id), 0)
 
     def choose(self, block: RecordBlock, rows: dispatch_rows.Rows) -> None:
-        """Clear `takes_a_slot` of the rows of deleted topics."""
+        """Clear `is_queued` of the rows of deleted topics."""
         for number, topic in enumerate(rows.topics):
             if self.kept_topics is not None and topic not in self.kept_topics:
-                rows.takes_a_slot &= rows.topic_ids != number
+                rows.is_queued &= rows.topic_ids != number
         for (topic, queue_id), start in self.starts.items():
             if start > block.at and topic in rows.topics:
                 is_of_queue = (rows.topic_ids == rows.topics.index(topic)) & (
                     block.queue_ids == queue_id
                 )
-                rows.takes_a_slot &= ~is_of_queue | (block.physical >= start)
+                rows.is_queued &= ~is_of_queue | (block.physical >= start)
 
 
 def rebuild(
@@ -329,7 +329,7 @@ class _Rebuild:
         if self._plan.queues:
             self._lives.choose(block, rows)
         else:
-            rows.takes_a_slot[:] = False
+            rows.is_queued[:] = False
         self._dispatch.dispatch_rows(block, rows)
         if self._index is not None and self._index.is_due:
             self._index.flush()

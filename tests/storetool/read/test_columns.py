@@ -79,7 +79,7 @@ def test_columns_say_what_the_records_say(
             request.store_ms,
         )
         assert rows.tag_code[row] == m.tag_code(request.properties.get(m.TAGS))
-        assert rows.takes_slot[row] == request.is_queued
+        assert rows.is_queued[row] == request.is_queued
         assert rows.is_delayed[row] == (
             request.topic == m.SCHEDULE_TOPIC and m.DELAY in request.properties
         )

@@ -46,8 +46,7 @@ class RowChoice:
 
     def of(self, block: RecordBlock) -> Ints:
         """The indices of the selected records of a block. A block has only valid records."""
-        kinds = block.sys_flags & m.TRANSACTION_BITS
-        fits = (kinds == 0) | (kinds == m.TRANSACTION_COMMIT)
+        fits = m.is_queued(block.sys_flags)
         if self._since_ms is not None:
             fits &= block.store_ms >= self._since_ms
         if self._until_ms is not None:

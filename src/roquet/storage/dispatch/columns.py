@@ -69,7 +69,7 @@ class Rows:
         self.delayed: list[tuple[str, Ints]] = []
         kinds = block.sys_flags & m.TRANSACTION_BITS
         self.is_rolled_back: Bools = kinds == m.TRANSACTION_ROLLBACK
-        self.takes_a_slot: Bools = (kinds == 0) | (kinds == m.TRANSACTION_COMMIT)
+        self.is_queued = m.is_queued(block.sys_flags)
 
     def topic_id(self, topic: str) -> int:
         """The topic's index in `topics`, to which it is added if it is new."""
@@ -79,7 +79,7 @@ class Rows:
 
     def by_queue(self, block: RecordBlock) -> Iterator[QueuePart]:
         """The entries of the block's records, queue by queue."""
-        order = np.flatnonzero(self.takes_a_slot)
+        order = np.flatnonzero(self.is_queued)
         queue_ids = block.queue_ids
         order = order[np.lexsort((queue_ids[order], self.topic_ids[order]))]
         if not len(order):

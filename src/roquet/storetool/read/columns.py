@@ -21,7 +21,7 @@ class RecordColumns:
 
     :param topics: topic names; the column `topic` has indexes of this list.
     :param at: physical offsets.
-    :param takes_slot: whether the record has a consume queue entry.
+    :param is_queued: whether the record has a consume queue entry.
     :param bad_bodies: row numbers of records whose body does not match its checksum.
     """
 
@@ -33,7 +33,7 @@ class RecordColumns:
     queue_offset: Ints
     store_ms: Ints
     tag_code: Ints
-    takes_slot: Bools
+    is_queued: Bools
     is_delayed: Bools
     """Whether the queue entry has a delivery time in place of the tag code."""
     key_at: Ints
@@ -50,7 +50,7 @@ class RecordColumns:
 
     def by_queue(self) -> Iterator[tuple[tuple[str, int], Ints]]:
         """Yield topic and queue id of each queue, and the row numbers of its records."""
-        taking = np.flatnonzero(self.takes_slot)
+        taking = np.flatnonzero(self.is_queued)
         number = self.topic[taking] << 32 | self.queue_id[taking]
         order = np.argsort(number, kind="stable")
         bounds = np.flatnonzero(np.diff(number[order])) + 1
@@ -92,7 +92,7 @@ class RowReader:
             queue_offset=block.queue_offsets,
             store_ms=found.store_ms,
             tag_code=found.tag_codes,
-            takes_slot=found.takes_a_slot,
+            is_queued=found.is_queued,
             is_delayed=is_delayed,
             key_at=block.physical[
                 np.concatenate([none, *(numbers for _, _, numbers in found.keys)])

@@ -14,15 +14,15 @@ from typing import Final
 from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.block import RecordBlock, record_starts
-from roquet.protocol.records.record import (
+from roquet.protocol.records.layout import (
     BLANK_MAGIC,
     BLANK_SIZE,
     MAGIC,
     MAGIC_V2,
     SIZE_MIN,
-    check,
     size_and_magic,
 )
+from roquet.protocol.records.record import check
 from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
 from roquet.storetool.files import DataFile, SegmentFiles, data_pieces
 
