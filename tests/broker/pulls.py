@@ -111,9 +111,9 @@ class Side:
     def held(self) -> list[tuple[int, int]]:
         """Queue and offset of each pull that waits."""
         return [
-            (queue.queue_id, pull.offset)  # type: ignore[attr-defined]
+            (queue.queue_id, pull.offset)
             for queue in self.store.queues
-            for pull in queue.waiting or ()
+            for pull in self.long_polls.queues.get(queue, ())
         ]
 
     def templates(self) -> int:

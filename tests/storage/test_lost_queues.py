@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,7 @@ from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError, UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.lost_queues import FILE, LostQueues
+from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one, bodies_in
@@ -36,10 +37,11 @@ CONFIG = StoreConfig(
 LOST = Path("/s") / FILE
 
 
-def opened(drive: Drive, config: StoreConfig = CONFIG) -> Store:
-    store = Store(
-        config, count(1_700_000_000_000).__next__, drive.mount()
-    )  # a look at a file serves a millisecond
+def opened(
+    drive: Drive, config: StoreConfig = CONFIG, watched: Collection[ConsumeQueue] = ()
+) -> Store:
+    clock = count(1_700_000_000_000).__next__  # a look at a file serves a millisecond
+    store = Store(config, clock, drive.mount(), watched=watched)
     store.open()
     return store
 
@@ -71,7 +73,8 @@ class Couple:
     def __init__(self, config: StoreConfig = CONFIG) -> None:
         self.drive = Drive(random.Random(2))
         self.master = opened(Drive(random.Random(1)))
-        self.copy = opened(self.drive, config)
+        self.watched: set[ConsumeQueue] = set()
+        self.copy = opened(self.drive, config, self.watched)
         self.count = 0
 
     def put(self, count: int) -> None:
@@ -135,13 +138,13 @@ def test_a_slave_makes_a_queue_anew_that_was_cut_and_dispatches_all_others(
 
 def test_pulls_that_wait_for_a_queue_are_woken_when_it_is_whole_again(couple: Couple) -> None:
     queue = couple.copy.queue("T", 0)
-    queue.waiting = [object()]
+    couple.watched.add(queue)
     couple.drive.lost_from[queue_files(couple.drive, "T")[-1]] = 0
     couple.put(1)
     couple.replicate()
     couple.copy.take_grown()
     mend(couple.copy)
-    assert couple.copy.take_grown() == [queue]
+    assert list(couple.copy.take_grown()) == [queue]
 
 
 def test_a_slave_that_finds_the_cut_when_it_dispatches_goes_on(couple: Couple) -> None:

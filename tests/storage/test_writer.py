@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,10 @@ from roquet.protocol.records.message import SCHEDULE_TOPIC, tag_code
 from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.new_record import NewRecord
+from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 from tests.storage.records import append_one, bodies_in, found_by_key, put_batch
-from tests.storage.test_store import Clock, opened
+from tests.storage.test_store import Clock, config, opened
 
 BORN, ELSEWHERE = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50]), bytes(16) + bytes([0, 0, 0x2A, 0x9F])
 
@@ -103,10 +104,35 @@ def test_one_that_fits_into_no_file_is_refused_and_nothing_changes(store: Store)
     assert (store.log.end, store.max_offset("T", 0)) == (end, 0)
 
 
-def test_held_pulls_hear_of_them(store: Store) -> None:
-    store.queue("T", 0).waiting = [object()]
-    store.append_records([record(store, b"here"), record(store, b"there", "U")])
-    assert [queue.topic for queue in store.take_grown()] == ["T"]
+def one_by_one(store: Store, topics: Sequence[str]) -> None:
+    for topic in topics:
+        store.append(record(store, b"one", topic))
+
+
+def as_a_block(store: Store, topics: Sequence[str]) -> None:
+    store.append_records([record(store, b"one", topic) for topic in topics])
+
+
+def as_batches(store: Store, topics: Sequence[str]) -> None:
+    for topic in topics:
+        put_batch(store, store.queue(topic, 0), [BatchItem(0, b"one", b"", (), 0)])
+
+
+@pytest.mark.parametrize("append", [one_by_one, as_a_block, as_batches])
+def test_watched_queues_that_grew_are_told_of_once(
+    tmp_path: Path, clock: Clock, append: Callable[[Store, Sequence[str]], None]
+) -> None:
+    watched: set[ConsumeQueue] = set()
+    store = Store(config(tmp_path), clock.now_ms, watched=watched)
+    store.open()
+    append(store, ["B", "A", "U", "B"])
+    assert list(store.take_grown()) == [], "nobody watched"
+
+    watched |= {store.queue("A", 0), store.queue("B", 0), store.queue("C", 0)}
+    append(store, ["B", "A", "U", "B"])
+    assert [queue.topic for queue in store.take_grown()] == ["B", "A"]
+    assert list(store.take_grown()) == []
+    store.abandon()
 
 
 def block_at(store: Store, places: list[int]) -> RecordBlock:

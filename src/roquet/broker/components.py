@@ -79,8 +79,13 @@ class Components:
         self.slices = Slices()
         disk = RealDisk() if disk is None else disk
         self.tables = Tables(config, runtime, disk, lambda: self.registrar.soon())
+        self.long_polls = LongPolls(clock_ms, config.pull_thread_pool_queue_capacity)
         self.store = Store(
-            component_configs.store_config(config), now_ms, disk, self._filter_bits()
+            component_configs.store_config(config),
+            now_ms,
+            disk,
+            self._filter_bits(),
+            self.long_polls.queues,
         )
         self.measurements = Measurements(
             self.store,
@@ -103,7 +108,6 @@ class Components:
             self.ha_server,
             clock_ms,
         )
-        self.long_polls = LongPolls(clock_ms, config.pull_thread_pool_queue_capacity)
         self.append_notifier = AppendNotifier(
             self.store,
             self.long_polls,

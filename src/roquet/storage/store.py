@@ -156,6 +156,7 @@ class Store:
 
     :param now_ms: wall clock, read for the store time of each new record.
     :param filter_bits: computes the filter bits in extension units; None: they get no bits.
+    :param watched: the queues that `take_grown` is asked about; the caller changes it at any time.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class Store:
         now_ms: Callable[[], int],
         disk: Disk | None = None,
         filter_bits: FilterBits | None = None,
+        watched: Collection[ConsumeQueue] = (),
     ) -> None:
         self.config = config
         self._sync_health = SyncHealth()
@@ -191,7 +193,7 @@ class Store:
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         self.dispatch = Dispatch(self.log, self.queues, self.index, self._delay_ms)
         self._writer = Writer(
-            self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms
+            self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms, watched
         )
         self._lost = LostQueues(self.disk, config.root)
         self.mending = Mending(self.log, self.queues, self.dispatch, self._lost, self._delay_ms)
@@ -673,17 +675,16 @@ class Store:
         """Whether the queue had messages, and all are deleted from the log."""
         return queue.max_offset > 0 and queue.log_end <= self.log.start
 
-    def take_grown(self) -> list[ConsumeQueue]:
-        """Queues with held pulls that grew since the last call."""
-        grown, self._writer.grown = self._writer.grown, []
-        return grown
-
     # writing: `append` and the `append_...` methods are the writer's, set in `__init__`
+
+    def take_grown(self) -> Collection[ConsumeQueue]:
+        """The watched queues that grew since the last call, in the order in which they grew."""
+        return self._writer.take_grown()
 
     def replicated(self) -> None:
         """Dispatch what replication wrote to the log, and what could not be dispatched before."""
         with self._room_wanted(DISPATCH):
-            self._writer.grown += [queue for queue in self.dispatch.catch_up() if queue.waiting]
+            self._writer.note_grown(self.dispatch.catch_up())
         self._writer.follow(self.dispatch.store_ms)
 
     def mend(self) -> bool:
@@ -694,7 +695,7 @@ class Store:
         made: list[ConsumeQueue] | None = None
         with self._room_wanted(MENDING):
             made = self.mending.step()
-        self._writer.grown += [queue for queue in made or () if queue.waiting]
+        self._writer.note_grown(made or ())
         return made is not None
 
     def end_turn(self) -> None:

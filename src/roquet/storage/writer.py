@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate
 from struct import error as struct_error
 from struct import iter_unpack
@@ -58,6 +58,7 @@ class Writer:
     :param now_ms: wall clock.
     :param busy_ms: when the appends between two `end_turn` have taken longer, the next one is
         refused; 0: never.
+    :param watched: as `Store` has it.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Writer:
         store_host: bytes,
         now_ms: Callable[[], int],
         busy_ms: int = 0,
+        watched: Collection[ConsumeQueue] = (),
     ) -> None:
         self._log = log
         self._dispatch = dispatch
@@ -89,8 +91,9 @@ class Writer:
         """The latest store time of any record, ms."""
         self.last_ms = 0
         """The store time of the last record, ms."""
-        self.grown: list[ConsumeQueue] = []
-        """Queues with held pulls that grew since `Store.take_grown` emptied this list."""
+        self._watched = watched
+        self._grown: dict[ConsumeQueue, None] = {}
+        """The watched queues that grew since the last `take_grown`."""
         self.stored = 0
         """Messages that were appended since the store was opened."""
 
@@ -322,9 +325,22 @@ class Writer:
             appended = queues[0].appended
             appended.messages += count
             appended.size += size
-            for queue in queues:
-                if queue.waiting:
-                    self.grown.append(queue)
+            if self._watched:
+                self.note_grown(queues)
+
+    def note_grown(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Keep those of some queues that are watched for `take_grown`; all of them grew."""
+        watched = self._watched
+        grown = self._grown
+        for queue in queues:
+            if queue in watched:
+                grown[queue] = None
+
+    def take_grown(self) -> Collection[ConsumeQueue]:
+        """See `Store.take_grown`."""
+        grown = self._grown
+        self._grown = {}
+        return grown
 
     def end_turn(self) -> None:
         """End the turn whose appends count towards `busy_ms`."""
@@ -433,7 +449,7 @@ class Writer:
         dispatch = self._dispatch
         if at == dispatch.position or dispatch.skip_blank_to(at):
             return
-        self.grown += [queue for queue in dispatch.catch_up() if queue.waiting]
+        self.note_grown(dispatch.catch_up())
         if not dispatch.skip_blank_to(at):
             remark = (
                 "the message was not stored: the commit log is dispatched up to "

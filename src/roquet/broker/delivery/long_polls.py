@@ -40,9 +40,9 @@ class LongPolls:
 
     A connection that does not read gets no answers.
 
-    Invariant: every held pull is in the `waiting` list of its queue exactly once, until it is
-    answered or its connection closes. A pull that is over otherwise stays in the list until the
-    queue is checked next.
+    Invariant: every held pull is in the list of its queue exactly once, until it is answered or its
+    connection closes. A pull that is over otherwise stays in the list until the queue is checked
+    next. No list is empty.
 
     :param now_ms: the event loop's clock in ms.
     :param count_max: pulls that may be held at once.
@@ -52,7 +52,8 @@ class LongPolls:
         self._now_ms = now_ms
         self._places = HeldPulls(count_max)
         self._limited_log = LimitedLog(log)
-        self._queues: dict[ConsumeQueue, None] = {}
+        self.queues: dict[ConsumeQueue, list[HeldPull]] = {}
+        """The held pulls of each queue; the store tells which of these queues grew."""
         self._to_wake: dict[ConsumeQueue, int] = {}
         """Queues that grew -> how many of their first held pulls have not fetched since."""
         self._waking = EndOfTurn(self._wake_some)
@@ -84,10 +85,7 @@ class LongPolls:
         size += _COST
         connection.keep(size)
         held = HeldPull(connection, queue, offset, int(self._now_ms()) + hold_ms, fetch_again, size)
-        if queue.waiting is None:
-            queue.waiting = []
-        queue.waiting.append(held)
-        self._queues[queue] = None
+        self.queues.setdefault(queue, []).append(held)
         self._places.take(held)
 
     def _answer_early(self, held: HeldPull) -> None:
@@ -132,7 +130,8 @@ class LongPolls:
 
         The answers for one connection and turn are one write.
         """
-        self._to_wake.update((queue, len(queue.waiting)) for queue in grown if queue.waiting)
+        queues = self.queues
+        self._to_wake.update((queue, len(queues[queue])) for queue in grown if queue in queues)
         if not self._waking.is_due:
             self._wake_some()
 
@@ -151,7 +150,7 @@ class LongPolls:
 
     def wake_since(self, at: int) -> None:
         """Wake all queues with a record at or after physical offset `at`, not readable before."""
-        self.wake([queue for queue in self._queues if queue.log_end > at])
+        self.wake([queue for queue in self.queues if queue.log_end > at])
 
     def sweep(self) -> Steps[None]:
         """Answer the pulls whose time is over, or whose queue grew by messages they do not match.
@@ -159,8 +158,8 @@ class LongPolls:
         The latter get the offset reached, so that their consumers move on.
         """
         now_ms = self._now_ms()
-        for queue in list(self._queues):
-            for _ in in_parts(range(len(queue.waiting or ())), _SWEPT_AT_ONCE):
+        for queue in list(self.queues):
+            for _ in in_parts(range(len(self.queues.get(queue, ()))), _SWEPT_AT_ONCE):
                 answers = _Answers()
                 self._answer(queue, _SWEPT_AT_ONCE, answers, now_ms)
                 self._send(answers)
@@ -174,8 +173,8 @@ class LongPolls:
         :param swept_ms: the time of a sweep, in which only pulls that are due fetch again; None
             if the queue grew.
         """
-        waiting: list[HeldPull] = queue.waiting or []  # type: ignore[assignment]
-        still: list[object] = list(waiting[count:])
+        waiting = self.queues.get(queue, [])
+        still = waiting[count:]
         for held in waiting[:count]:
             if held.is_over:
                 continue
@@ -192,9 +191,10 @@ class LongPolls:
             else:
                 self._over(held)
                 answers.add(held.connection, answer)
-        queue.waiting = still or None
-        if not still:
-            self._queues.pop(queue, None)
+        if still:
+            self.queues[queue] = still
+        else:
+            self.queues.pop(queue, None)
 
     def _send(self, answers: _Answers) -> None:
         for connection, parts in answers.parts.items():
@@ -213,16 +213,13 @@ class LongPolls:
         self.wake(
             [
                 queue
-                for queue in self._queues
-                if any(_was_left_out(held, connections) for held in queue.waiting or ())
+                for queue, waiting in self.queues.items()
+                if any(
+                    held.connection in connections and queue.max_offset > held.offset
+                    for held in waiting
+                )
             ]
         )
-
-
-def _was_left_out(held: object, connections: set[Connection]) -> bool:
-    """Whether a pull is of one of these connections and its queue has messages for it."""
-    assert isinstance(held, HeldPull)
-    return held.connection in connections and held.queue.max_offset > held.offset
 
 
 class _Answers:

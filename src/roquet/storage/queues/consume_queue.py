@@ -128,7 +128,6 @@ class ConsumeQueue:
         "room_to",
         "topic",
         "topic_bytes",
-        "waiting",
         "written_from",
     )
 
@@ -161,9 +160,6 @@ class ConsumeQueue:
         self.is_lost = False
         """Whether the queue is being rebuilt: it has its offsets, but returns and accepts no
         entry."""
-        self.waiting: list[object] | None = None
-        """Pulls held until this queue grows. `LongPolls` keeps them here, so that an append sees at
-        once whether there are any."""
         self.appended = Appended()
         """The queues of a topic share one; in the schedule topic each delay level has its own."""
 
