@@ -42,7 +42,7 @@ async def bodies(c: Consumer, count: int) -> list[bytes]:
 
 
 def stored(broker: FakeBroker, topic: str = "T") -> dict[int, int]:
-    """What the broker has of the group's progress, by queue."""
+    """The offsets of the group that the broker has, by queue."""
     return {
         queue_id: at
         for (group, of, queue_id), at in broker.offsets.items()

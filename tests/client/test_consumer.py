@@ -155,7 +155,7 @@ def test_what_was_not_acknowledged_comes_to_the_next_consumer(
     assert cluster.run(consume) == [b"2", b"3"]
 
 
-def test_progress_waits_for_the_lowest_message_not_done(
+def test_the_offset_waits_for_the_lowest_message_not_done(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     async def consume() -> None:

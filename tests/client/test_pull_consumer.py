@@ -164,7 +164,7 @@ def test_a_pull_brings_its_own_subscription_and_needs_no_group(
     assert cluster.nothing_is_left()
 
 
-def test_progress_of_any_group_can_be_read_and_set(
+def test_the_offset_of_any_group_can_be_read_and_set(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     async def read() -> None:
@@ -225,7 +225,7 @@ def test_a_suggested_broker_is_asked_next_per_queue(
     assert (len(broker.requests[PULL]), len(slave.requests[PULL])) == (2, 1)
 
 
-def test_whoever_wants_the_master_only_gets_the_master_only(
+def test_reads_from_the_master_go_to_the_master_only(
     cluster: FakeCluster, broker: FakeBroker, slave: FakeBroker
 ) -> None:
     async def read() -> None:
@@ -242,7 +242,7 @@ def test_whoever_wants_the_master_only_gets_the_master_only(
     assert slave.requests[PULL] == []
 
 
-def test_whoever_wants_a_slave_gets_the_master_only_when_there_is_none(
+def test_reads_from_a_slave_go_to_the_master_only_if_there_is_no_slave(
     cluster: FakeCluster, broker: FakeBroker, slave: FakeBroker
 ) -> None:
     async def read() -> None:

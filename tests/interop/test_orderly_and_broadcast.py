@@ -140,7 +140,7 @@ async def test_a_broadcasting_member_is_ours_or_java_s_in_turn(
         "first",
         broadcast=True,
         client_id=client_id,
-        progress_folder=tmp_path,
+        offsets_folder=tmp_path,
     ) as consumer:
         got: list[bytes] = []
         while len(got) < 2:

@@ -340,7 +340,7 @@ _DELIVERING: Final = (
         ("tests/broker/handlers/test_pull.py", "tests/simulation/test_consumers.py"),
     ),
     Mutant(
-        "a consumer's progress passes what is not done",
+        "a consumer's offset passes what is not done",
         "client/_consume/process_queue.py",
         "return next(iter(self._sizes), self._taken_up_to)",
         "return self._taken_up_to",

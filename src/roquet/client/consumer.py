@@ -96,13 +96,13 @@ class Consumer(Client):
         `ordered` it goes to the dead letter topic at once. A message whose body does not match
         its checksum goes there at once in either case.
     :param strategy: the allocation rule; it must be the same in all members of a group.
-    :param progress_folder: the folder of the offsets of broadcasting members, which are stored in
+    :param offsets_folder: the folder of the offsets of broadcasting members, which are stored in
         `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
     :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`. A broadcasting
         member needs a `client_id` that is the same after a restart, because it names the folder
         of the offsets (docs/pitfalls.md#trap-65).
     :raises ConfigError: an argument cannot be used; the message names it. `broadcast` needs
-        `client_id`, `progress_folder` needs `broadcast`.
+        `client_id`, `offsets_folder` needs `broadcast`.
     :raises MessageError: a topic or group name is not allowed.
     """
 
@@ -120,7 +120,7 @@ class Consumer(Client):
         limits: PrefetchLimits | None = None,
         uncompressed_max: int = UNCOMPRESSED_MAX,
         strategy: Strategy = average,
-        progress_folder: str | Path | None = None,
+        offsets_folder: str | Path | None = None,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
@@ -142,12 +142,12 @@ class Consumer(Client):
         self._in_order = OrderedPrefetchBuffer() if ordered else None
         self._locks = OrderLocks(self._session, group) if ordered and not broadcast else None
         self._prefetch = self._in_order or PrefetchBuffer()
-        if progress_folder is not None and not broadcast:
+        if offsets_folder is not None and not broadcast:
             raise ConfigError(
-                "progress_folder needs broadcast=True: otherwise the brokers store the offsets"
+                "offsets_folder needs broadcast=True: otherwise the brokers store the offsets"
             )
         self._offsets: OffsetStore = (
-            local_offsets(progress_folder, self.config.client_id, group, self._session.runtime)
+            local_offsets(offsets_folder, self.config.client_id, group, self._session.runtime)
             if broadcast
             else BrokerOffsets(self._session, group)
         )
@@ -158,7 +158,7 @@ class Consumer(Client):
             batch_size,
             limits or PrefetchLimits(),
             self._prefetch.put,
-            self._offsets.set_back,
+            self._offsets.reset,
             commits=not broadcast,
         )
         self._assignment = Assignment(

@@ -1,4 +1,4 @@
-"""A consumer that gets every message for itself and keeps its progress in a file.
+"""A consumer that gets every message for itself and keeps its offsets in a file.
 
 See docs/protocol/consuming.md#broadcasting.
 """
@@ -40,14 +40,14 @@ Member = Callable[..., Consumer]
 @pytest.fixture
 def member(cluster: FakeCluster, tmp_path: Path) -> Member:
     def member(**options: Any) -> Consumer:
-        return consumer(cluster, broadcast=True, progress_folder=tmp_path, **options)
+        return consumer(cluster, broadcast=True, offsets_folder=tmp_path, **options)
 
     return member
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where the first client's progress is."""
+    """The offset file of the first client."""
     return tmp_path / f"{CLIENT}@test" / "G" / "offsets.json"
 
 
@@ -114,7 +114,7 @@ def test_the_file_is_as_apache_s_client_writes_it(
     assert text(file) == AS_APACHE_WRITES_IT
 
 
-def test_progress_is_saved_while_the_member_runs_and_what_the_file_had_before_is_beside_it(
+def test_offsets_are_saved_while_the_member_runs_and_the_former_file_is_kept_beside_it(
     cluster: FakeCluster, broker: FakeBroker, member: Member, file: Path
 ) -> None:
     async def consume() -> None:
@@ -259,10 +259,10 @@ def test_in_order_a_message_that_failed_comes_again_as_often_as_said_and_needs_n
 def test_a_member_needs_a_name_for_its_folder(tmp_path: Path, client_id: str | None) -> None:
     with pytest.raises(ConfigError, match="client_id"):
         Consumer(
-            NAME_SERVER, "G", "T", broadcast=True, client_id=client_id, progress_folder=tmp_path
+            NAME_SERVER, "G", "T", broadcast=True, client_id=client_id, offsets_folder=tmp_path
         )
 
 
 def test_a_folder_is_for_members_that_broadcast(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="broadcast"):
-        Consumer(NAME_SERVER, "G", "T", client_id=CLIENT, progress_folder=tmp_path)
+        Consumer(NAME_SERVER, "G", "T", client_id=CLIENT, offsets_folder=tmp_path)

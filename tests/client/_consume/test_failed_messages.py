@@ -145,7 +145,7 @@ def test_a_message_that_nobody_takes_back_comes_again_here_after_five_seconds(
     assert stored(broker) == {0: 2}
 
 
-def test_progress_does_not_pass_a_message_that_is_still_to_come_again(
+def test_the_offset_does_not_pass_a_message_that_is_still_to_come_again(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     async def consume() -> None:
@@ -181,8 +181,8 @@ def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
     body: bytes,
     why: str,
 ) -> None:
-    """Back to the broker, which makes a dead letter of it in the end; it is told of once, those
-    behind it come.
+    """Back to the broker, which makes a dead letter of it in the end; it is logged once, those
+    after it come.
     """
 
     async def consume() -> list[bytes]:
@@ -195,11 +195,11 @@ def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
     broker.store("T", 0, b"hi")
     assert cluster.run(consume) == [bytes(2000), b"hi"]
     assert len(broker.requests[SEND_BACK]) > 1, "it came again"
-    (told,) = [
+    (line,) = [
         each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()
     ]
-    assert why in told
-    assert "topic=T broker=broker-a queue=0 offset=0 msgId=U1 error=" in told
+    assert why in line
+    assert "topic=T broker=broker-a queue=0 offset=0 msgId=U1 error=" in line
     assert stored(broker) == {0: 3}
 
 
@@ -222,11 +222,11 @@ def test_a_damaged_body_is_a_dead_letter_at_once(
     assert cluster.run(consume) == [b"", b"hi"]
     (request,) = broker.requests[SEND_BACK]
     assert request.fields["delayLevel"] == "-1"
-    (told,) = [
+    (line,) = [
         each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()
     ]
-    assert "does not have the checksum stored with it" in told
-    assert "topic=T broker=broker-a queue=0 offset=0 msgId=U1 error=" in told
+    assert "does not have the checksum stored with it" in line
+    assert "topic=T broker=broker-a queue=0 offset=0 msgId=U1 error=" in line
     assert stored(broker) == {0: 3}
 
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_opened_stops_no_queue(
         options = (
             {"ordered": True}
             if kind == "ordered"
-            else {"broadcast": True, "progress_folder": tmp_path}
+            else {"broadcast": True, "offsets_folder": tmp_path}
         )
         async with consumer(cluster, uncompressed_max=2000, host=None, **options) as c:
             return await bodies(c, 1)

@@ -68,9 +68,11 @@ def test_what_is_twice_in_one_answer_is_handed_over_once_and_told_once(
     broker.pull_max = 2
     broker.is_repeating = True
     assert cluster.run(consume) == [b"0", b"1", b"2", b"3", b"new"]
-    told = [line for line in caplog.messages if "twice in one answer" in line]
-    assert len(told) == 1
-    assert told[0].endswith(f"queue=T@broker-a:0 broker={broker.address} messages=2 first_offset=0")
+    warnings = [line for line in caplog.messages if "twice in one answer" in line]
+    assert len(warnings) == 1
+    assert warnings[0].endswith(
+        f"queue=T@broker-a:0 broker={broker.address} messages=2 first_offset=0"
+    )
 
 
 def test_another_message_with_an_offset_that_came_is_handed_over(
@@ -88,7 +90,7 @@ def test_another_message_with_an_offset_that_came_is_handed_over(
     assert cluster.run(consume) == [b"0", b"1", b"2"]
 
 
-def test_an_illegal_offset_is_set_back_after_ten_seconds(
+def test_an_illegal_offset_is_reset_after_ten_seconds(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     """And is not stored any more until then, even where the broker has set it back by itself."""
@@ -192,7 +194,7 @@ def test_the_broker_that_the_last_answer_suggested_is_pulled_from(
     assert pulls_of(slave) >= 3
     for request in slave.requests[RequestCode.PULL_MESSAGE]:
         assert not int(request.fields["sysFlag"]) & COMMIT_OFFSET, (
-            "a slave keeps no progress from pulls"
+            "a slave stores no offset of pulls"
         )
 
 
@@ -209,11 +211,11 @@ def test_reading_goes_on_from_the_slave_when_the_master_dies_and_returns_to_it_l
             assert await bodies(c, 1) == [b"replicated"]
             assert cluster.sim.now_s - began < 3
             await asyncio.sleep(6)
-            assert stored(slave) == {0: 3}, "progress is kept where it can be"
+            assert stored(slave) == {0: 3}, "the offset is stored where it can be"
 
             cluster.restart(broker)
             await asyncio.sleep(60)
-            assert stored(broker) == {0: 3}, "the master is told what only the slave has heard"
+            assert stored(broker) == {0: 3}, "the master gets the offset that only the slave had"
             before = pulls_of(slave)
             broker.store("T", 0, b"back")
             assert await bodies(c, 1) == [b"back"]
@@ -263,7 +265,7 @@ def test_a_slave_behind_the_offset_is_not_asked_without_pause(
     cluster.run(consume)
 
 
-def test_when_nobody_can_store_progress_it_is_kept_until_somebody_can(
+def test_an_offset_that_no_broker_stores_is_kept_until_one_does(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     async def consume() -> None:

@@ -140,7 +140,7 @@ def test_heartbeats_say_what_the_group_wants_to_masters_and_slaves(
         assert good_bye.fields == {"clientID": f"{CLIENT}@test", "consumerGroup": "G"}
 
 
-def test_progress_is_stored_before_the_others_hear_that_a_member_leaves(
+def test_offsets_are_stored_before_the_others_hear_that_a_member_leaves(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     async def consume() -> None:
@@ -251,7 +251,7 @@ def test_assigned_tells_the_queues_of_this_member(cluster: FakeCluster, broker: 
 def test_a_message_that_an_administrator_wants_consumed_comes_beside_the_others(
     cluster: FakeCluster, broker: FakeBroker, settled_by: str, result: bytes
 ) -> None:
-    """It is another group's, or was consumed long ago: no progress follows, and nothing is sent
+    """It is another group's, or was consumed long ago: no offset changes, and nothing is sent
     back.
     """
     came: list[ReceivedMessage] = []

@@ -1,4 +1,4 @@
-"""The file of a member that broadcasts, whoever is cancelled meanwhile.
+"""The offset file of a broadcasting member, although tasks are cancelled.
 
 See docs/protocol/consuming.md#broadcasting.
 """
@@ -40,22 +40,22 @@ class SlowDrive(Runtime):
 
 
 async def cancelled_while_it_saves(folder: Path, drive: SlowDrive) -> LocalOffsets:
-    progress = LocalOffsets(folder, "client", "G", drive)
-    await progress.store(QUEUE, lambda: 1)
-    cancelled = asyncio.create_task(progress.save())
+    offsets = LocalOffsets(folder, "client", "G", drive)
+    await offsets.store(QUEUE, lambda: 1)
+    cancelled = asyncio.create_task(offsets.save())
     await asyncio.to_thread(drive.began.wait)
     cancelled.cancel()
     await asyncio.wait([cancelled])
-    return progress
+    return offsets
 
 
 async def test_who_is_cancelled_while_it_saves_leaves_no_write_beside_the_next_one(
     tmp_path: Path,
 ) -> None:
     drive = SlowDrive()
-    progress = await cancelled_while_it_saves(tmp_path, drive)
-    await progress.store(QUEUE, lambda: 2)
-    last = asyncio.create_task(progress.save())
+    offsets = await cancelled_while_it_saves(tmp_path, drive)
+    await offsets.store(QUEUE, lambda: 2)
+    last = asyncio.create_task(offsets.save())
     await asyncio.sleep(0)
     drive.may_go_on.set()
     await last
@@ -68,8 +68,8 @@ async def test_who_is_cancelled_while_it_saves_leaves_no_write_beside_the_next_o
 async def test_a_save_waits_for_the_write_that_is_under_way(tmp_path: Path) -> None:
     """Who leaves has saved all, also what somebody else began to write."""
     drive = SlowDrive()
-    progress = await cancelled_while_it_saves(tmp_path, drive)
-    last = asyncio.create_task(progress.save())
+    offsets = await cancelled_while_it_saves(tmp_path, drive)
+    last = asyncio.create_task(offsets.save())
     done, _ = await asyncio.wait([last], timeout=0.05)
     assert not done
     drive.may_go_on.set()
@@ -77,17 +77,17 @@ async def test_a_save_waits_for_the_write_that_is_under_way(tmp_path: Path) -> N
     assert (tmp_path / "client" / "G" / "offsets.json").exists()
 
 
-async def test_a_queue_is_set_back_although_its_file_cannot_be_written_now(tmp_path: Path) -> None:
-    progress = LocalOffsets(tmp_path, "client", "G", Runtime())
-    await progress.store(QUEUE, lambda: 9)
-    await progress.save()
+async def test_a_queue_is_reset_although_its_file_cannot_be_written_now(tmp_path: Path) -> None:
+    offsets = LocalOffsets(tmp_path, "client", "G", Runtime())
+    await offsets.store(QUEUE, lambda: 9)
+    await offsets.save()
     folder = tmp_path / "client" / "G"
     folder.rename(tmp_path / "aside")
     folder.write_text("in the way")
-    await progress.set_back(QUEUE, 3)
-    assert await progress.load(QUEUE) == 3
+    await offsets.reset(QUEUE, 3)
+    assert await offsets.load(QUEUE) == 3
     folder.unlink()
-    await progress.save()
+    await offsets.save()
     again = LocalOffsets(tmp_path, "client", "G", Runtime())
     await again.open()
     assert await again.load(QUEUE) == 3

@@ -20,9 +20,9 @@ MASTER, SLAVE, NAMES = "10.0.0.1", "10.0.0.2", "10.0.0.7"
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def test_while_one_broker_does_not_answer_the_next_is_not_set_back() -> None:
+def test_while_one_broker_does_not_answer_the_offset_at_the_next_does_not_fall() -> None:
     """Found by the simulation: a group that was at 11 went back to 5."""
-    with Simulation("progress") as sim:
+    with Simulation("offsets") as sim:
         names = NameServerNode(sim.host(NAMES))
         names.start()
         sim.run_until(lambda: names.is_serving, 10)
@@ -41,18 +41,18 @@ def test_while_one_broker_does_not_answer_the_next_is_not_set_back() -> None:
             ).__aenter__()
             await session.routes.route("T")
             sim.network.isolate(MASTER)
-            progress = BrokerOffsets(session, "G")
-            storing = progress.store(QUEUE, lambda: taken[0])
-            return session, progress, asyncio.get_running_loop().create_task(storing)
+            offsets = BrokerOffsets(session, "G")
+            storing = offsets.store(QUEUE, lambda: taken[0])
+            return session, offsets, asyncio.get_running_loop().create_task(storing)
 
-        session, progress, storing = host.call(begin)
+        session, offsets, storing = host.call(begin)
         sim.run_for(1)
         assert not storing.done(), "the master is asked first"
         taken[0] = 11
         sim.run_until(storing.done, 30)
         storing.result()
         assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11
-        host.call(lambda: progress.store(QUEUE, lambda: 10))
+        host.call(lambda: offsets.store(QUEUE, lambda: 10))
         assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11, (
             "what was sent is known to be stored"
         )
@@ -72,10 +72,10 @@ def test_of_a_topic_one_queue_is_told_before_the_others(
 
     async def store() -> None:
         async with Session(ClientConfig(NAME_SERVER, runtime=cluster.client.runtime())) as session:
-            progress = BrokerOffsets(session, "G")
+            offsets = BrokerOffsets(session, "G")
             queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
-            await asyncio.gather(*(progress.store(queue, lambda: 1) for queue in queues))
-            await asyncio.gather(*(progress.store(queue, lambda: 2) for queue in queues))
+            await asyncio.gather(*(offsets.store(queue, lambda: 1) for queue in queues))
+            await asyncio.gather(*(offsets.store(queue, lambda: 2) for queue in queues))
 
     broker.on_request = note
     cluster.run(store)

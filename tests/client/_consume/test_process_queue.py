@@ -15,24 +15,24 @@ def taken(*offsets: int, next_offset: int, start: int = 0) -> ProcessQueue:
     return queue
 
 
-def test_progress_stays_at_the_lowest_message_not_done() -> None:
+def test_the_offset_stays_at_the_lowest_message_not_done() -> None:
     queue = taken(0, 1, 2, next_offset=3)
     queue.done(1)
     queue.done(2)
-    assert queue.progress == 0
+    assert queue.consumer_offset == 0
     queue.done(0)
-    assert queue.progress == 3
+    assert queue.consumer_offset == 3
 
 
-def test_without_messages_progress_follows_the_pulls() -> None:
+def test_without_messages_the_offset_follows_the_pulls() -> None:
     queue = taken(next_offset=40, start=7)
-    assert queue.progress == 40
+    assert queue.consumer_offset == 40
 
 
 def test_messages_passed_over_by_a_filter_count_as_done() -> None:
     queue = taken(4, next_offset=90)
     queue.done(4)
-    assert queue.progress == 90
+    assert queue.consumer_offset == 90
 
 
 def test_a_message_is_done_once() -> None:
@@ -52,14 +52,14 @@ def test_what_a_broker_gives_again_counts_once() -> None:
     assert (queue.has(5), queue.count, queue.size) == (False, 0, 0)
 
 
-def test_progress_is_the_lowest_message_not_done_where_a_broker_goes_back() -> None:
+def test_the_offset_is_the_lowest_message_not_done_if_a_broker_goes_back() -> None:
     """Else what it gives late would be lost when the process ends."""
     queue = taken(4, 6, 5, next_offset=7)
     queue.done(4)
-    assert (queue.progress, queue.span) == (5, 1)
+    assert (queue.consumer_offset, queue.span) == (5, 1)
     queue.take([(2, 10)], 3)
     queue.done(5)
-    assert (queue.progress, queue.span) == (2, 4)
+    assert (queue.consumer_offset, queue.span) == (2, 4)
 
 
 def test_count_size_and_span_are_of_what_is_not_done() -> None:
@@ -68,14 +68,14 @@ def test_count_size_and_span_are_of_what_is_not_done() -> None:
     assert (queue.count, queue.size, queue.span) == (2, 20, 490)
 
 
-def test_whoever_waits_for_room_is_told_of_each_message_done() -> None:
-    told: list[int] = []
-    queue = ProcessQueue(0, lambda: told.append(queue.count))
+def test_each_message_done_is_reported() -> None:
+    counts: list[int] = []
+    queue = ProcessQueue(0, lambda: counts.append(queue.count))
     queue.take([(0, 1), (1, 1)], 2)
     queue.done(1)
     queue.done(0)
     queue.done(0)
-    assert told == [1, 0]
+    assert counts == [1, 0]
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -86,7 +86,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.queue = ProcessQueue(0)
         self.open: set[int] = set()
         self.next = 0
-        self.last_progress = 0
+        self.last_offset = 0
 
     @rule(steps=st.lists(st.integers(1, 5), max_size=6), beyond=st.integers(0, 3))
     def take(self, steps: list[int], beyond: int) -> None:
@@ -107,9 +107,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        assert self.queue.progress == min(self.open, default=self.next)
-        assert self.queue.progress >= self.last_progress
-        self.last_progress = self.queue.progress
+        assert self.queue.consumer_offset == min(self.open, default=self.next)
+        assert self.queue.consumer_offset >= self.last_offset
+        self.last_offset = self.queue.consumer_offset
         assert self.queue.count == len(self.open)
         assert self.queue.size == sum(offset % 7 for offset in self.open)
         assert self.queue.span == (max(self.open) - min(self.open) if self.open else 0)

@@ -68,7 +68,7 @@ def test_flow_control_is_waited_for_briefly_and_any_other_failure_a_second() -> 
     assert delay_after_failure_ms(ConnectionClosed("gone")) == 1000
 
 
-def test_only_a_master_is_given_progress_with_a_pull() -> None:
+def test_only_a_master_gets_an_offset_to_commit_with_a_pull() -> None:
     assert sys_flag(MASTER, 7) == 0b111
     assert sys_flag(SLAVE, 7) == 0b110
     assert sys_flag(MASTER, 0) == 0b110

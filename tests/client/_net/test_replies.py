@@ -27,7 +27,7 @@ def producer(host: Host, group: str = "askers") -> Producer:
 
 
 def start_upper_case(served: Served) -> list[ReceivedMessage]:
-    """Somebody who answers with the request in upper case; what was requested."""
+    """A consumer that replies with the request in upper case; returns the requests that came."""
     host, requests = served.sim.host("10.0.9.2"), list[ReceivedMessage]()
 
     async def serve() -> None:

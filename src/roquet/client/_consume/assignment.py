@@ -171,7 +171,7 @@ class Assignment:
 
     async def _store(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
         await attempt(
-            lambda: self._offsets.store(queue, lambda: fetcher.process_queue.progress),
+            lambda: self._offsets.store(queue, lambda: fetcher.process_queue.consumer_offset),
             f"storing the offset of {queue}",
         )
 

@@ -42,7 +42,7 @@ class FetchSettings:
     """The settings that all fetchers of a consumer share.
 
     `count` is the maximum number of messages per pull. `deliver` is called with each message.
-    `set_back` stores the new offset of a queue whose offset was illegal. `commits` says whether
+    `reset_offset` stores the new offset of a queue whose offset was illegal. `commits` says whether
     pulls carry the offset to commit.
     """
 
@@ -51,7 +51,7 @@ class FetchSettings:
     count: int
     limits: PrefetchLimits
     deliver: Callable[[Delivery], None]
-    set_back: Callable[[MessageQueue, int], Awaitable[None]]
+    reset_offset: Callable[[MessageQueue, int], Awaitable[None]]
     commits: bool = True
 
 
@@ -91,9 +91,9 @@ class QueueFetcher:
 
     def state(self) -> QueueState:
         process_queue = self.process_queue
-        last = process_queue.progress + process_queue.span
+        last = process_queue.consumer_offset + process_queue.span
         return QueueState(
-            process_queue.progress,
+            process_queue.consumer_offset,
             last,
             process_queue.count,
             process_queue.size,
@@ -145,8 +145,8 @@ class QueueFetcher:
         return self._position.answered(result, (loop.time() - began) * 1000)
 
     def _request(self, at: BrokerAddress) -> Command:
-        progress = self.process_queue.progress if self._settings.commits else 0
-        flags = sys_flag(at, progress)
+        commit_offset = self.process_queue.consumer_offset if self._settings.commits else 0
+        flags = sys_flag(at, commit_offset)
         return pull_request(
             self._settings.group,
             self._queue,
@@ -155,7 +155,7 @@ class QueueFetcher:
             flags,
             self._wanted,
             HOLD_MS,
-            progress,
+            commit_offset,
         )
 
     def _take(self, result: PullResult, address: str) -> None:
@@ -216,5 +216,5 @@ class QueueFetcher:
         # Replaced before the pause, so that no offset after next_offset is committed meanwhile.
         self.process_queue = ProcessQueue(result.next_offset, self._on_done)
         await asyncio.sleep(self._position.answered(result, 0) / 1000)
-        await self._settings.set_back(self._queue, result.next_offset)
+        await self._settings.reset_offset(self._queue, result.next_offset)
         return 0

@@ -33,7 +33,7 @@ class LocalOffsets:
     keeps the former file as `.bak`.
 
     Invariant: the file has the offsets of the last `save`, or of the one before if the machine
-    crashed during the last. Offsets only grow, unless `set_back` is called. There is at most one
+    crashed during the last. Offsets only grow, unless `reset` is called. There is at most one
     write at a time.
 
     :param folder: the folder of all clients.
@@ -67,13 +67,13 @@ class LocalOffsets:
     async def load(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
 
-    async def store(self, queue: MessageQueue, progress: Callable[[], int]) -> None:
-        offset = progress()
+    async def store(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
+        offset = current_offset()
         if offset > self._offsets.get(queue, -1):
             self._offsets[queue] = offset
             self._is_saved = False
 
-    async def set_back(self, queue: MessageQueue, offset: int) -> None:
+    async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Set an offset and try to save it. If that fails, the next `save` writes it."""
         self._offsets[queue] = offset
         self._is_saved = False

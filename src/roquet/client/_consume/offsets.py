@@ -28,10 +28,10 @@ class OffsetStore(Protocol):
     async def load(self, queue: MessageQueue) -> int | None:
         """The stored offset, or None."""
 
-    async def store(self, queue: MessageQueue, progress: Callable[[], int]) -> None:
-        """Store the offset that `progress` returns, if it is higher than the stored one."""
+    async def store(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
+        """Store the offset that `current_offset` returns, if it is higher than the stored one."""
 
-    async def set_back(self, queue: MessageQueue, offset: int) -> None:
+    async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Store `offset`, even if it is lower than the stored one."""
 
     def forget(self, queue: MessageQueue) -> None:
@@ -48,7 +48,7 @@ class BrokerOffsets:
     a slave has is committed to the master as soon as it is back, because the slave overwrites its
     offsets with the master's.
 
-    Invariant: the offset of a queue only grows while the queue is assigned, unless `set_back` is
+    Invariant: the offset of a queue only grows while the queue is assigned, unless `reset` is
     called.
     """
 
@@ -68,17 +68,17 @@ class BrokerOffsets:
         """The offset that a broker has stored, or None."""
         return await queue_calls.committed(self._session, self._group, queue, TIMEOUT_MS)
 
-    async def store(self, queue: MessageQueue, progress: Callable[[], int]) -> None:
-        """Commit the offset that `progress` returns, if it is higher than the stored one.
+    async def store(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
+        """Commit the offset that `current_offset` returns, if it is higher than the stored one.
 
         :raises RoquetError: no broker accepted it; the caller tries again later.
         """
-        offset = progress()
+        offset = current_offset()
         stored = self._stored.get(queue, -1)
         if offset < stored or (offset == stored and queue not in self._only_on_slave):
             return
         at, offset = await queue_calls.commit(
-            self._session, self._group, queue, progress, TIMEOUT_MS
+            self._session, self._group, queue, current_offset, TIMEOUT_MS
         )
         self._stored[queue] = offset
         if at.is_master:
@@ -86,7 +86,7 @@ class BrokerOffsets:
         else:
             self._only_on_slave.add(queue)
 
-    async def set_back(self, queue: MessageQueue, offset: int) -> None:
+    async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Commit `offset`, even if it is lower than the stored one.
 
         :raises RoquetError: no broker accepted it; the next `store` commits its offset in any case.

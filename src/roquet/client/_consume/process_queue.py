@@ -14,7 +14,7 @@ class ProcessQueue:
     All offsets are queue offsets, all sizes bytes. `dropped` is True once the queue was taken away;
     none of its messages is delivered after that.
 
-    Invariant: all messages below `progress` are settled. `progress` falls only if a broker returns
+    Invariant: all messages below `consumer_offset` are settled. It falls only if a broker returns
     lower offsets than before. The offsets in `_sizes` ascend.
 
     :param start: the queue offset of the first pull.
@@ -61,8 +61,8 @@ class ProcessQueue:
         return True
 
     @property
-    def progress(self) -> int:
-        """The consumer offset: the lowest unsettled message, else the next one to pull."""
+    def consumer_offset(self) -> int:
+        """The lowest unsettled message, else the next one to pull."""
         return next(iter(self._sizes), self._taken_up_to)
 
     @property

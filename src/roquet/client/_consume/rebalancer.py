@@ -43,14 +43,14 @@ class Rebalancer:
         subscriptions: Mapping[str, Subscription],
         strategy: Strategy | None,
         assignment: Assignment,
-        progress: OffsetStore,
+        offsets: OffsetStore,
     ) -> None:
         self._session = session
         self._group = group
         self._subscriptions = subscriptions
         self._strategy = strategy
         self._assignment = assignment
-        self._progress = progress
+        self._offsets = offsets
         self._resets: dict[MessageQueue, int] = {}
         self._topic_missing = False
         self.due = asyncio.Event()
@@ -107,11 +107,11 @@ class Rebalancer:
         """
         for queue, offset in list(self._resets.items()):
             is_stored = await attempt(
-                partial(self._set_back, queue, offset), f"resetting {queue} to offset {offset}"
+                partial(self._reset_queue, queue, offset), f"resetting {queue} to offset {offset}"
             )
             if is_stored and self._resets[queue] == offset:
                 del self._resets[queue]
 
-    async def _set_back(self, queue: MessageQueue, offset: int) -> None:
+    async def _reset_queue(self, queue: MessageQueue, offset: int) -> None:
         await self._assignment.drop([queue], stores=False)
-        await self._progress.set_back(queue, offset)
+        await self._offsets.reset(queue, offset)

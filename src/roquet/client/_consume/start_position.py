@@ -26,7 +26,7 @@ def wire_name(start: Start) -> str:
 
 
 async def start_offset(
-    session: Session, progress: OffsetStore, queue: MessageQueue, start: Start
+    session: Session, offsets: OffsetStore, queue: MessageQueue, start: Start
 ) -> int:
     """The stored offset of the group, or the one that `start` selects if none is stored.
 
@@ -35,7 +35,7 @@ async def start_offset(
 
     :raises RoquetError: no broker could tell the offset.
     """
-    stored = await progress.load(queue)
+    stored = await offsets.load(queue)
     if stored is not None and stored >= 0:
         return stored
     is_retry = queue.topic.startswith(RETRY_PREFIX)

@@ -21,12 +21,12 @@ from roquet.protocol.remoting.codes import VERSION_NAME
 class QueueState:
     """The state of one assigned queue.
 
-    `progress` is the consumer offset and `last` the highest offset of the messages that are not
+    `consumer_offset` is the group's, `last` the highest offset of the messages that are not
     settled; `count` and `size` are their number and bytes. `pulled_ms` and `done_ms` are the times
     (ms since 1970) of the last pull and the last settled message.
     """
 
-    progress: int
+    consumer_offset: int
     last: int
     count: int
     size: int
@@ -38,9 +38,9 @@ class QueueState:
         return {
             "cachedMsgCount": self.count,
             "cachedMsgMaxOffset": self.last if self.count else 0,
-            "cachedMsgMinOffset": self.progress if self.count else 0,
+            "cachedMsgMinOffset": self.consumer_offset if self.count else 0,
             "cachedMsgSizeInMiB": self.size >> 20,
-            "commitOffset": self.progress,
+            "commitOffset": self.consumer_offset,
             "droped": False,
             "lastConsumeTimestamp": self.done_ms,
             "lastLockTimestamp": 0,
@@ -71,8 +71,10 @@ def reset_offsets(body: bytes) -> dict[MessageQueue, int]:
 
 def status_body(states: Mapping[MessageQueue, QueueState], topic: str) -> bytes:
     """A GetConsumerStatusBody: the offsets of this member in one topic."""
-    progress = {queue: state.progress for queue, state in states.items() if queue.topic == topic}
-    return dump_dialect({"consumerTable": {}, "messageQueueTable": _by_queue(progress)})
+    offsets = {
+        queue: state.consumer_offset for queue, state in states.items() if queue.topic == topic
+    }
+    return dump_dialect({"consumerTable": {}, "messageQueueTable": _by_queue(offsets)})
 
 
 def running_info_body(

@@ -117,18 +117,22 @@ async def committed(
 
 
 async def commit(
-    session: Session, group: str, queue: MessageQueue, progress: Callable[[], int], timeout_ms: int
+    session: Session,
+    group: str,
+    queue: MessageQueue,
+    current_offset: Callable[[], int],
+    timeout_ms: int,
 ) -> tuple[BrokerAddress, int]:
     """Commit an offset, forwards or backwards; return the process that accepted it, and the offset.
 
-    :param progress: returns the offset. It is called for each try, because pulls may have committed
-        a higher offset while earlier tries waited for an answer.
+    :param current_offset: returns the offset. It is called for each try, because pulls may have
+        committed a higher offset while earlier tries waited for an answer.
     """
-    sent = progress()
+    sent = current_offset()
 
     def request(_: BrokerAddress) -> Command:
         nonlocal sent
-        sent = progress()
+        sent = current_offset()
         fields = UpdateOffsetHeader(
             group, queue.topic, queue.queue_id, sent, queue.broker_name
         ).write()

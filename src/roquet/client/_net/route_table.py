@@ -13,7 +13,7 @@ from roquet.client._net.routes import (
     BrokerAddress,
     all_addresses,
     template_for_new_topic,
-    why_impossible,
+    unusable_reason,
 )
 from roquet.errors import PeerError, RouteNotFound
 from roquet.protocol.bodies.tables import DIALECT_VALUES_MAX, Route, parse
@@ -115,8 +115,8 @@ class RouteTable:
             raise PeerError(
                 f"the name server's route of {topic} cannot be read: {error}"
             ) from error
-        if why := why_impossible(route):
-            raise PeerError(f"the name server's route of {topic} cannot be used: {why}")
+        if reason := unusable_reason(route):
+            raise PeerError(f"the name server's route of {topic} cannot be used: {reason}")
         return route
 
     async def topics(

@@ -37,7 +37,7 @@ class BrokerAddress:
         return self.broker_id == MASTER_ID
 
 
-def why_impossible(route: Route) -> str:
+def unusable_reason(route: Route) -> str:
     """Why a route cannot be used; empty if it can."""
     ordered = sum(count for _, count in _ordered_counts(route.order_conf or ""))
     count = max(ordered, sum(max(0, data.read_queues, data.write_queues) for data in route.queues))
