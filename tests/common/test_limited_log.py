@@ -31,11 +31,16 @@ def test_kinds_do_not_hold_up_each_other(caplog: pytest.LogCaptureFixture) -> No
     ]
 
 
-def test_kinds_that_peers_make_up_do_not_fill_the_memory() -> None:
+def test_of_many_kinds_the_oldest_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     limited = LimitedLog(logging.getLogger(__name__))
-    for number in range(3 * KINDS_MAX):
+    for number in range(KINDS_MAX + 1):
         limited.warning(f"kind {number}", 0.0, "refused")
-    assert len(limited._told) <= KINDS_MAX
+    caplog.clear()
+
+    limited.warning(f"kind {KINDS_MAX // 2}", 0.0, "still known")
+    limited.warning("kind 0", 0.0, "forgotten")
+
+    assert caplog.messages == ["forgotten"]
 
 
 def test_messages_that_differ_in_numbers_are_of_one_kind() -> None:

@@ -6,6 +6,8 @@ import logging
 import re
 from typing import Final
 
+from roquet.common.bounded_dict import BoundedDict
+
 PERIOD_S: Final = 60.0
 KINDS_MAX: Final = 1000
 """Kinds of events remembered. They may contain names that peers choose, so the table is bounded."""
@@ -22,7 +24,7 @@ class LimitedLog:
     def __init__(self, log: logging.Logger, period_s: float = PERIOD_S) -> None:
         self._log = log
         self._period_s = period_s
-        self._told: dict[str, tuple[float, int]] = {}
+        self._told: BoundedDict[str, tuple[float, int]] = BoundedDict(KINDS_MAX)
 
     def warning(self, kind: str, now: float, message: str, *args: object) -> None:
         """Log at WARNING, as `tell`."""
@@ -38,8 +40,6 @@ class LimitedLog:
         if now - told_at < self._period_s:
             self._told[kind] = told_at, left_out + 1
             return
-        if len(self._told) >= KINDS_MAX:
-            self._told.clear()
         self._told[kind] = now, 0
         if left_out:
             message += f" (and {left_out} like it since the last such line)"
