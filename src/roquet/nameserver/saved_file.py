@@ -9,6 +9,7 @@ from pathlib import Path
 
 from roquet.common.files import replace_with_backup
 from roquet.common.runtime import Runtime
+from roquet.common.write_log import WriteLog
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class SavedFile:
         self._runtime = runtime
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
-        self._is_failing = False
+        self._write_log = WriteLog(log, path)
 
     def save(self) -> asyncio.Task[None]:
         """Write the present content, in a task that runs on even if its caller is cancelled.
@@ -49,24 +50,12 @@ class SavedFile:
             await asyncio.wait((before,))
         self._running, self._next = self._next, None
         content = self._content()
-        try:
+        with self._write_log.watching():
             await self._runtime.blocking(lambda: replace_with_backup(self.path, content()))
-        except (OSError, ValueError) as error:
-            if not self._is_failing:
-                log.error(
-                    "file not written, it stays as it was and is tried again: path=%s error=%s",
-                    self.path,
-                    error,
-                )
-            self._is_failing = True
-            raise
-        if self._is_failing:
-            log.warning("file written again: path=%s", self.path)
-        self._is_failing = False
 
     def retry(self) -> None:
         """Write again, if the last write failed."""
-        if self._is_failing:
+        if self._write_log.is_failing:
             self.save()
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from roquet.common.runtime import Runtime
+from roquet.common.write_log import WriteLog
 from roquet.protocol.bodies.tables import parse
 from roquet.protocol.json.dialect import dump_file
 from roquet.storage.files.disk import Disk
@@ -77,7 +78,7 @@ class StateFile(Generic[T]):
         self._dirty = False
         self._waiting: list[Then] = []
         self._writing: asyncio.Task[None] | None = None
-        self._is_failing = False
+        self._write_log = WriteLog(log, path)
         self.was_damaged = False
         """Whether `load` found a file or backup that it could not decode."""
 
@@ -177,7 +178,7 @@ class StateFile(Generic[T]):
 
     def retry(self) -> None:
         """Write the table if it could not be written the last time."""
-        if self._is_failing:
+        if self._write_log.is_failing:
             self.changed()
 
     async def flush(self) -> None:
@@ -200,19 +201,10 @@ class StateFile(Generic[T]):
 
     async def _try_to_save(self) -> OSError | None:
         try:
-            await self._runtime.blocking(partial(self._save, self._table()))
+            with self._write_log.watching():
+                await self._runtime.blocking(partial(self._save, self._table()))
         except OSError as error:
-            if not self._is_failing:
-                log.error(
-                    "file not written, it stays as it was and is tried again: path=%s error=%s",
-                    self._path,
-                    error,
-                )
-            self._is_failing = True
             return error
-        if self._is_failing:
-            log.warning("file written again: path=%s", self._path)
-        self._is_failing = False
         return None
 
     def _save(self, table: T) -> None:
