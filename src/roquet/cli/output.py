@@ -20,6 +20,9 @@ from roquet.cli.log_lines import printable
 CANNOT: Final = 2
 """The exit code of a command that could not do its work."""
 
+FINDINGS: Final = 1
+"""The exit code of a command that did its work and found damage or differences."""
+
 FAILED: Final = 1
 """The exit code of a server that cannot run on this machine, although its settings are valid."""
 

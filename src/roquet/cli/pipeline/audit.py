@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from roquet.cli.access import access_values
-from roquet.cli.output import end, show, table
+from roquet.cli.output import FINDINGS, end, show, table
 from roquet.cli.pipeline.progress import JobProgress
 from roquet.cli.pipeline.session import json_option, name_servers, on_spark, read_options
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from roquet.spark.pipelines.audit.job import Side
-
-_DIFFERENT: Final = 1
 
 
 @click.command(short_help="Compare masters and slaves, message by message.")
@@ -95,7 +93,7 @@ def audit(
         )
         show(report.summary)
     if not report.is_same:
-        sys.exit(_DIFFERENT)
+        sys.exit(FINDINGS)
 
 
 def _side(what: str, name_server: str, options: dict[str, str]) -> Side:

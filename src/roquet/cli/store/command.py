@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from roquet.cli.output import progress_bar, show, table, time_text
+from roquet.cli.output import FINDINGS, progress_bar, show, table, time_text
 from roquet.cli.store.directory import StoreLocation, on_a_store
 from roquet.cli.store.dump import dump
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from roquet.storetool.listing import QueueListing
     from roquet.storetool.stat import Stat
 
-_FOUND: Final = 1
 _FINDINGS_SHOWN: Final = 100
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -64,7 +63,7 @@ def check(as_json: bool, limit: int, **where: Any) -> None:
     else:
         _show_checked(checked, limit)
     if checked.findings.count:
-        sys.exit(_FOUND)
+        sys.exit(FINDINGS)
 
 
 def _counts(checked: Checked) -> dict[str, int]:

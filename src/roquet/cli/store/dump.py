@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from roquet.cli.output import json_line, progress_bar, say
+from roquet.cli.output import FINDINGS, json_line, progress_bar, say
 from roquet.cli.store.directory import StoreLocation, on_a_store
 from roquet.cli.values import moment
-
-_SKIPPED: Final = 1
 
 
 def _range(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int | None]:
@@ -90,4 +88,4 @@ def dump(
     for text in skipped:
         say(f"skipped: {text}")
     if skipped:
-        sys.exit(_SKIPPED)
+        sys.exit(FINDINGS)
