@@ -70,4 +70,4 @@ def refuse_long_properties(
     :raises Refused: they are too long; with `code`.
     """
     if size > size_max:
-        raise Refused(code, f"{whose} have {size} bytes, at most {size_max} are allowed")
+        raise Refused(code, f"{whose} have {size} bytes, allowed are {size_max}")

@@ -136,8 +136,8 @@ class MemberHandler:
         longest = max(names, key=len)
         if len(longest) > _NAME_SIZE_MAX:
             remark = (
-                f"a name in the heartbeat has {len(longest)} characters, at most {_NAME_SIZE_MAX} "
-                f"are allowed: {longest[:40]}..."
+                f"a name in the heartbeat has {len(longest)} characters, "
+                f"allowed are {_NAME_SIZE_MAX}: {longest[:40]}..."
             )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         expressions = [subscription for data in consumers for subscription in data.subscriptions]
@@ -152,7 +152,7 @@ class MemberHandler:
         if size > _SQL_SIZE_MAX:
             remark = (
                 f"the SQL92 expressions in the heartbeat have {size} characters, "
-                f"at most {_SQL_SIZE_MAX} are allowed"
+                f"allowed are {_SQL_SIZE_MAX}"
             )
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
         for data in consumers:

@@ -461,7 +461,7 @@ def check_length(expression: str | None) -> None:
     if expression is not None and len(expression) > EXPRESSION_SIZE_MAX:
         remark = (
             f"the filter expression has {len(expression)} characters, "
-            f"at most {EXPRESSION_SIZE_MAX} are allowed"
+            f"allowed are {EXPRESSION_SIZE_MAX}"
         )
         raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
 
