@@ -116,6 +116,13 @@ class ConfigError(RoquetError):
     """A setting cannot be used; the message names it, its value and what is allowed."""
 
 
+class OptionError(RoquetError):
+    """An option of a Spark source, sink or job is invalid.
+
+    The message names the option and the valid values.
+    """
+
+
 class FilterError(RoquetError):
     """A filter expression is invalid. `position` is where, in characters from 1."""
 

@@ -14,11 +14,10 @@ import pyarrow as pa
 import pytest
 
 import roquet
-from roquet.errors import RoquetError, RouteNotFound
+from roquet.errors import OptionError, RoquetError, RouteNotFound
 from roquet.spark._arrow.schema import ARROW_SCHEMA
 from roquet.spark._options.ranges import DataLoss, QueueRange
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._options.values import OptionError
 from roquet.spark._read.cluster import plan, read
 from tests.interop import wire
 from tests.interop.apache import require_java

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
+from roquet.errors import OptionError
 from roquet.spark._arrow.schema import ARROW_SCHEMA, SPARK_SCHEMA, arrow_schema, spark_schema
-from roquet.spark._options.values import OptionError
 
 
 def test_spark_makes_of_its_schema_just_our_arrow_schema() -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import Bounds, DataLoss, QueueRange, partitions, resolve
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import Edge, Offsets, OffsetSpec
-from roquet.spark._options.values import OptionError
 
 QUEUE_0, QUEUE_1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 BOUNDS = {QUEUE_0: Bounds(10, 30), QUEUE_1: Bounds(0, 5)}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import AtTime, Offsets
-from roquet.spark._options.values import OptionError
 
 NEEDED = {"nameserver": "localhost:9876", "subscribe": "orders"}
 NAMED = {"nameserver": "localhost:9876"}

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from roquet.errors import OptionError
 from roquet.spark._options.values import (
-    OptionError,
     by_right_name,
     count,
     name_server,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.spark._options.values import OptionError
+from roquet.errors import OptionError
 from roquet.spark._options.write import Delivery, WriteOptions
 
 

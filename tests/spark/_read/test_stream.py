@@ -16,11 +16,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import StructType
 
-from roquet.errors import RoquetError, RouteNotFound
+from roquet.errors import OptionError, RoquetError, RouteNotFound
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import DataLoss, QueueRange
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._options.values import OptionError
 from roquet.spark._read.queue import NoProgress
 from roquet.spark._read.stream import RocketMQStreamReader
 from roquet.spark._read.stream_offset import StreamOffset, UnknownOffset

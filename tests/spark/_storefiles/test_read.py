@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan
 
-from roquet.errors import StoreError
+from roquet.errors import OptionError, StoreError
 from roquet.protocol.records import message as m
 from roquet.protocol.records.layout import MAGIC, checksum
 from roquet.spark._arrow.corrupt import CORRUPT, TOLD_MAX
 from roquet.spark._options.pushed_filters import narrowed
-from roquet.spark._options.values import OptionError
 from roquet.spark._storefiles.damage import CorruptStore
 from roquet.spark._storefiles.plan import plan_parts
 from roquet.spark._storefiles.read import read

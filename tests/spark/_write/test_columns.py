@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
-from roquet.spark._options.values import OptionError
+from roquet.errors import OptionError
 from roquet.spark._options.write import Delivery, WriteOptions
 from roquet.spark._write.columns import check_columns
 

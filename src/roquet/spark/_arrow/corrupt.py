@@ -8,12 +8,11 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructType
 
-from roquet.errors import RoquetError
+from roquet.errors import OptionError, RoquetError
 from roquet.spark._arrow.columns import BadBody
 from roquet.spark._arrow.schema import arrow_schema
 from roquet.spark._arrow.slices import words
 from roquet.spark._options.mode import Mode
-from roquet.spark._options.values import OptionError
 
 CORRUPT: Final = "_corrupt"
 """The column that says why data is damaged. Only schemas that name it have it."""

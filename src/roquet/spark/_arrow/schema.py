@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from roquet.spark._options.values import OptionError
+from roquet.errors import OptionError
 
 _TYPES: Final[dict[str, tuple[pa.DataType, DataType]]] = {
     "string": (pa.string(), StringType()),

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from roquet.admin.access import ACCESS_FILE, NAMES, Access, access_of
-from roquet.errors import ConfigError
-from roquet.spark._options.values import OptionError
+from roquet.errors import ConfigError, OptionError
 
 ACCESS_NAMES: Final = (ACCESS_FILE, *NAMES)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from roquet.errors import OptionError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
-from roquet.spark._options.values import OptionError, count, one_of
+from roquet.spark._options.values import count, one_of
 
 _BODY_MAX: Final = 1 << 30
 """1 GiB: an Arrow binary column has 32-bit offsets, so it holds less than 2 GiB per batch."""

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark._options.values import OptionError
 
 _V = TypeVar("_V")
 

@@ -18,11 +18,10 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
 
-from roquet.errors import RoquetError
+from roquet.errors import OptionError, RoquetError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._options.start_end import AtTime, Offsets, OffsetSpec
-from roquet.spark._options.values import OptionError
 
 
 class DataLoss(RoquetError):  # noqa: N818

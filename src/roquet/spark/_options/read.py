@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self, TypeAlias, cast
 
 from roquet.admin.access import Access
+from roquet.errors import OptionError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.spark._options.access import ACCESS_NAMES, access
 from roquet.spark._options.mode import Mode, mode, uncompressed_max
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import Offsets, ending, starting
 from roquet.spark._options.values import (
-    OptionError,
     by_right_name,
     count,
     group,

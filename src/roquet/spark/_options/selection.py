@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from roquet.errors import OptionError
 from roquet.protocol.records.message import (
     BENCHMARK_TOPIC,
     DEAD_LETTER_PREFIX,
@@ -19,7 +20,7 @@ from roquet.protocol.records.message import (
     reply_topic,
 )
 from roquet.spark._options.queue_json import members, queue_id_of, tree_of
-from roquet.spark._options.values import OptionError, topics
+from roquet.spark._options.values import topics
 
 _FORMS: Final = ("subscribe", "subscribePattern", "assign")
 _SYSTEM: Final = NOT_SENDABLE | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.queue_json import by_queue, tree_of
 from roquet.spark._options.selection import Selection
-from roquet.spark._options.values import OptionError, one_of
+from roquet.spark._options.values import one_of
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 EARLIEST_NUMBER: Final = -2

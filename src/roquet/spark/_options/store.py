@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from roquet.errors import OptionError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.spark._options.mode import BODY_OPTIONS, Mode, mode, uncompressed_max
 from roquet.spark._options.pushed_filters import EVERYTHING, Narrowing
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import AtTime, Offsets, ending, starting
-from roquet.spark._options.values import OptionError, by_right_name, count, listed, tags, truth
+from roquet.spark._options.values import by_right_name, count, listed, tags, truth
 
 BYTES_PER_PARTITION: Final = 64 << 20
 _SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")

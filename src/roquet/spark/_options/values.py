@@ -10,14 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, NoReturn
 
-from roquet.errors import MessageError, RoquetError
+from roquet.errors import MessageError, OptionError
 from roquet.protocol.records.message import check_group, check_topic
 
 _NO_ALIASES: Final[Mapping[str, str]] = {}
-
-
-class OptionError(RoquetError):
-    """An option of a data source is invalid. The text names the option and the valid values."""
 
 
 def by_right_name(

@@ -19,6 +19,7 @@ from roquet.errors import (
     LASTING,
     CallTimeout,
     ConnectionClosed,
+    OptionError,
     RoquetError,
     RouteNotFound,
     TlsError,
@@ -26,7 +27,6 @@ from roquet.errors import (
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import Bounds, MasterAway, Times
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._options.values import OptionError
 from roquet.spark._read.queue import PAUSE_SECONDS_MAX, NoProgress
 from roquet.spark._read.time_search import first_stored_at
 

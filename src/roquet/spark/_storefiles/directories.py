@@ -7,9 +7,8 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Final
 
-from roquet.errors import StoreError
+from roquet.errors import OptionError, StoreError
 from roquet.spark._options.store import StoreOptions
-from roquet.spark._options.values import OptionError
 
 _USUAL_NAME: Final = "store"
 """The default name of store directories, which says nothing about the broker."""

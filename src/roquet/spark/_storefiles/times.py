@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import none_so_young
 from roquet.spark._options.start_end import AtTime
 from roquet.spark._options.store import StoreOptions
-from roquet.spark._options.values import OptionError
 from roquet.spark._storefiles.rows import RowChoice
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.log_scanner import LogScanner, arrival_at

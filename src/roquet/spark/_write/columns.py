@@ -15,8 +15,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from roquet.errors import OptionError
 from roquet.spark._arrow.schema import unknown_column
-from roquet.spark._options.values import OptionError
 from roquet.spark._options.write import Delivery, WriteOptions
 
 _TEXT_MAP: Final = MapType(StringType(), StringType())

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from roquet.spark._options.values import OptionError
+from roquet.errors import OptionError
 from roquet.spark._options.write import WriteOptions
 from roquet.spark._runtime.worker import begin_task
 from roquet.spark._write.columns import check_columns

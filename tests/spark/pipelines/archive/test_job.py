@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from roquet.dev import Cluster
+from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import DataLoss
-from roquet.spark._options.values import OptionError
 from roquet.spark.pipelines.archive.change import Archived
 from roquet.spark.pipelines.archive.columns import ARCHIVE_SCHEMA
 from roquet.spark.pipelines.archive.compaction import Compaction, compact

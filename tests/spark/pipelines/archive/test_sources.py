@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import DataLoss, MasterAway, QueueRange
-from roquet.spark._options.values import OptionError
 from roquet.spark.pipelines.archive.plan import ends
 from roquet.spark.pipelines.archive.sources import Topics
 from tests.spark.stand_in import Broker, Queues, StandIn, cluster, record

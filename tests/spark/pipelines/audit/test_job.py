@@ -13,8 +13,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from roquet.errors import OptionError
 from roquet.protocol.records.layout import checksum
-from roquet.spark._options.values import OptionError
 from roquet.spark.pipelines.audit.job import _READ, Audit, Live, Stored, audit, compare
 from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
 from tests.interop.roquet_cluster import RoquetCluster

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from roquet import Consumer, Message, Producer
 from roquet.dev import Cluster
-from roquet.spark._options.values import OptionError
+from roquet.errors import OptionError
 from roquet.spark.pipelines._shared.job_size import JobSize
 from roquet.spark.pipelines._shared.message_filter import MessageFilter
 from roquet.spark.pipelines.archive.job import Archive, archive

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from roquet.admin.access import with_access_file
+from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.queue_json import to_tree
 from roquet.spark._options.ranges import Bounds, QueueRange, check_certain
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._options.values import OptionError
 from roquet.spark._read.cluster_queries import ClusterQueries, client
 from roquet.spark.pipelines._shared.run_sync import run_sync
 

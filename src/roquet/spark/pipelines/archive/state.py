@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from roquet.errors import RoquetError
+from roquet.errors import OptionError, RoquetError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.queue_json import by_queue, to_tree
-from roquet.spark._options.values import OptionError
 
 FORMAT: Final = 1
 

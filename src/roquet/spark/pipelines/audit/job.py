@@ -15,9 +15,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from roquet.errors import OptionError
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
-from roquet.spark._options.values import OptionError
 from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
 from roquet.spark.pipelines._shared.ranges_read import (
     QUEUE,

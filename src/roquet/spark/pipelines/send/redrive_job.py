@@ -12,11 +12,10 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from roquet.errors import RoquetError
+from roquet.errors import OptionError, RoquetError
 from roquet.protocol.records.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, RETRY_TOPIC
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
-from roquet.spark._options.values import OptionError
 from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
 from roquet.spark.pipelines._shared.message_filter import ALL, MessageFilter
 from roquet.spark.pipelines._shared.ranges_read import (
