@@ -27,7 +27,7 @@ from roquet.client._consume.rebalancer import Rebalancer
 from roquet.client._consume.send_back import NoSendBack, SendBack
 from roquet.client._consume.start_position import Start, start_offset, wire_name
 from roquet.client._net.client import Client
-from roquet.client._net.heartbeats import GroupMember
+from roquet.client._net.groups import GroupMember
 from roquet.client._net.tasks import Tasks, every
 from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.received import NEVER_AGAIN, ReceivedMessage

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, TypeAlias, Unpack
 
 from roquet.client._consume.pull_request import HOLD_SWEEP_MS, pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net import queue_calls
 from roquet.client._net.client import Client
-from roquet.client._net.routes import MASTER_ID, BrokerAddress, read_addresses, subscribe_queues
-from roquet.client._net.session import masters_only
+from roquet.client._net.routes import (
+    MASTER_ID,
+    BrokerAddress,
+    masters_only,
+    read_addresses,
+    subscribe_queues,
+)
 from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.protocol.bodies.tables import Route, Subscription
@@ -133,11 +139,11 @@ class PullConsumer(Client):
         """
         wanted = subscription_to(queue.topic, tags)
         await self._check(wanted)
-        at, response = await self._session.call_broker(
+        at, response = await self._session.brokers.call(
             queue,
-            lambda _: self._request(queue, offset, max_messages, wanted, hold_ms),
+            self._request(queue, offset, max_messages, wanted, hold_ms),
             self._timeout_ms + (hold_ms + HOLD_SWEEP_MS if hold_ms else 0),
-            lambda route, broker_name: self._addresses(route, broker_name, queue),
+            partial(self._addresses, queue),
         )
         return self._result(queue, response, at, wanted)
 
@@ -159,11 +165,11 @@ class PullConsumer(Client):
         """
         wanted = subscription_to(queue.topic, tags)
         await self._check(wanted)
-        at, responses = await self._session.call_broker_all(
+        at, responses = await self._session.brokers.call_all(
             queue,
-            lambda _: [self._request(queue, offset, max_messages, wanted, 0) for offset in offsets],
+            [self._request(queue, offset, max_messages, wanted, 0) for offset in offsets],
             self._timeout_ms,
-            lambda route, broker_name: self._addresses(route, broker_name, queue),
+            partial(self._addresses, queue),
         )
         return [self._result(queue, response, at, wanted) for response in responses]
 
@@ -194,7 +200,7 @@ class PullConsumer(Client):
             self._checked.add(wanted)
 
     def _addresses(
-        self, route: Route, broker_name: str, queue: MessageQueue
+        self, queue: MessageQueue, route: Route, broker_name: str
     ) -> list[BrokerAddress]:
         match self._read_from:
             case "master":

@@ -26,7 +26,7 @@ from roquet.client._net.member_calls import QueueState
 from roquet.client._net.routes import BrokerAddress, read_addresses
 from roquet.client._net.session import Session
 from roquet.errors import RoquetError
-from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.bodies.tables import Route, Subscription
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.command import Command
@@ -128,11 +128,8 @@ class QueueFetcher:
         """Pull once and deliver the messages; return the ms to wait before the next pull."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        at, response = await self._settings.session.call_broker(
-            self._queue,
-            self._request,
-            TIMEOUT_MS,
-            lambda route, broker_name: read_addresses(route, broker_name, self._position.broker_id),
+        at, response = await self._settings.session.brokers.first(
+            self._queue, self._ask, self._addresses
         )
         self._pulled_ms = self._settings.session.runtime.now_ms()
         result = pull_result(response, at.address, self._wanted)
@@ -144,10 +141,13 @@ class QueueFetcher:
         self._take(result, at.address)
         return self._position.answered(result, (loop.time() - began) * 1000)
 
-    def _request(self, at: BrokerAddress) -> Command:
+    def _addresses(self, route: Route, broker_name: str) -> list[BrokerAddress]:
+        return read_addresses(route, broker_name, self._position.broker_id)
+
+    async def _ask(self, at: BrokerAddress) -> tuple[BrokerAddress, Command]:
         commit_offset = self.process_queue.consumer_offset if self._settings.commits else 0
         flags = sys_flag(at, commit_offset)
-        return pull_request(
+        request = pull_request(
             self._settings.group,
             self._queue,
             self._position.offset,
@@ -157,6 +157,7 @@ class QueueFetcher:
             HOLD_MS,
             commit_offset,
         )
+        return at, await self._settings.session.call(at.address, request, TIMEOUT_MS)
 
     def _take(self, result: PullResult, address: str) -> None:
         records = [

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from roquet.client._net.session import Session, masters_only
+from roquet.client._net.routes import masters_only
+from roquet.client._net.session import Session
 from roquet.client._net.tasks import pause
 from roquet.errors import RoquetError
 from roquet.protocol.bodies.tables import QueueLocks, parse, queue_from_json
@@ -132,8 +133,8 @@ class OrderLocks:
         body = dump_bytes(
             QueueLocks(self._group, self._session.client_id, frozenset(queues)).to_json()
         )
-        at, response = await self._session.call_broker(
-            queues[0], lambda _: Command(code, {}, body), TIMEOUT_MS, masters_only
+        at, response = await self._session.brokers.call(
+            queues[0], Command(code, {}, body), TIMEOUT_MS, masters_only
         )
         return checked(response, at.address)
 

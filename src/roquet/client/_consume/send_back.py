@@ -9,7 +9,8 @@ import logging
 from typing import Final
 
 from roquet.client._consume.prefetch import Delivery
-from roquet.client._net.session import Session, masters_only
+from roquet.client._net.routes import masters_only
+from roquet.client._net.session import Session
 from roquet.client._send.encoded_message import EncodedMessage
 from roquet.client._send.sender import Sender
 from roquet.client._send.topic_routes import TopicRoutes
@@ -116,9 +117,7 @@ class SendBack:
             "bname": delivery.broker_name,
         }
         request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
-        at, response = await self._session.call_broker(
-            queue, lambda _: request, TIMEOUT_MS, masters_only
-        )
+        at, response = await self._session.brokers.call(queue, request, TIMEOUT_MS, masters_only)
         checked(response, at.address)
 
     async def _send_anew(self, delivery: Delivery, delay_level: int) -> bool:

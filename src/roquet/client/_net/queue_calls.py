@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from roquet.client._net.broker_calls import Choose
 from roquet.client._net.routes import BrokerAddress, read_addresses
-from roquet.client._net.session import Choose, Session
+from roquet.client._net.session import Session
 from roquet.errors import PeerError, Refused
 from roquet.protocol.headers import Header
 from roquet.protocol.headers.offsets import (
@@ -94,9 +95,7 @@ async def _offset(
     timeout_ms: int,
     choose: Choose = read_addresses,
 ) -> int:
-    at, response = await session.call_broker(
-        queue, lambda _: Command(code, fields), timeout_ms, choose
-    )
+    at, response = await session.brokers.call(queue, Command(code, fields), timeout_ms, choose)
     return accepted(OffsetAnswer, response, at.address).offset
 
 
@@ -108,9 +107,8 @@ async def committed(
     For a young queue brokers answer 0 instead of none (docs/pitfalls.md#trap-29).
     """
     fields = QueryOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name).write()
-    at, response = await session.call_broker(
-        queue, lambda _: Command(RequestCode.QUERY_CONSUMER_OFFSET, fields), timeout_ms
-    )
+    request = Command(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+    at, response = await session.brokers.call(queue, request, timeout_ms)
     if response.code == ResponseCode.QUERY_NOT_FOUND:
         return None
     return accepted(OffsetAnswer, response, at.address).offset
@@ -128,17 +126,15 @@ async def commit(
     :param current_offset: returns the offset. It is called for each try, because pulls may have
         committed a higher offset while earlier tries waited for an answer.
     """
-    sent = current_offset()
 
-    def request(_: BrokerAddress) -> Command:
-        nonlocal sent
-        sent = current_offset()
+    async def commit_at(at: BrokerAddress) -> tuple[BrokerAddress, int]:
+        offset = current_offset()
         fields = UpdateOffsetHeader(
-            group, queue.topic, queue.queue_id, sent, queue.broker_name
+            group, queue.topic, queue.queue_id, offset, queue.broker_name
         ).write()
-        return Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        checked(await session.call(at.address, request, timeout_ms), at.address)
+        return at, offset
 
     async with session.first_commits.turn(group, queue):
-        at, response = await session.call_broker(queue, request, timeout_ms)
-    checked(response, at.address)
-    return at, sent
+        return await session.brokers.first(queue, commit_at)

@@ -15,6 +15,7 @@ from roquet.client._net.routes import (
     template_for_new_topic,
     unusable_reason,
 )
+from roquet.client._net.tasks import Tasks, attempt
 from roquet.errors import PeerError, RouteNotFound
 from roquet.protocol.bodies.tables import DIALECT_VALUES_MAX, Route, parse
 from roquet.protocol.headers.routing import RouteHeader
@@ -36,14 +37,18 @@ class RouteTable:
 
     Invariant: a route that was found stays cached, even if the name server no longer has it
     (docs/pitfalls.md#trap-51).
+
+    :param tasks: runs what `refresh_soon` starts.
     """
 
-    def __init__(self, name_servers: NameServers) -> None:
+    def __init__(self, name_servers: NameServers, tasks: Tasks) -> None:
         self._name_servers = name_servers
+        self._tasks = tasks
         self._known: dict[str, Route] = {}
         self._templates: dict[str, Route] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._answers: defaultdict[str, int] = defaultdict(int)
+        self._refreshing: set[str] = set()
         self.changed = asyncio.Event()
         """Set when a route changed; the task that waits for it clears it."""
 
@@ -91,6 +96,18 @@ class RouteTable:
                 f"{'; '.join(self._name_servers.addresses)}): create it, or check the addresses"
             )
         return self._known[topic]
+
+    def refresh_soon(self, topic: str) -> None:
+        """Refresh a route in the background, as the name server may not answer either."""
+        if topic not in self._refreshing:
+            self._refreshing.add(topic)
+            self._tasks.start(self._refresh_once(topic), f"route of {topic}")
+
+    async def _refresh_once(self, topic: str) -> None:
+        try:
+            await attempt(partial(self.refresh, topic), f"refreshing the route of {topic}")
+        finally:
+            self._refreshing.discard(topic)
 
     async def _renew(self, topic: str) -> None:
         route = await self._ask(topic)

@@ -128,6 +128,12 @@ def read_addresses(
     )
 
 
+def masters_only(route: Route, broker_name: str) -> list[BrokerAddress]:
+    """The address of a broker's master; empty if the route has none."""
+    master = master_of(route, broker_name)
+    return [] if master is None else [master]
+
+
 def all_addresses(broker: BrokerData) -> list[BrokerAddress]:
     """The addresses of a broker's master and slaves."""
     return [BrokerAddress(broker_id, address) for broker_id, address in broker.addresses.items()]

@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from roquet.client._net.broker_calls import BrokerCalls
+from roquet.client._net.broker_requests import BrokerRequests
 from roquet.client._net.first_commit import FirstCommitGuard
+from roquet.client._net.groups import Groups
 from roquet.client._net.heartbeats import Heartbeats
 from roquet.client._net.identity import new_client_id
 from roquet.client._net.name_servers import NameServers
 from roquet.client._net.replies import Replies
 from roquet.client._net.route_table import REFRESH_PERIOD_S, RouteTable
-from roquet.client._net.routes import MASTER_ID, BrokerAddress, read_addresses
-from roquet.client._net.tasks import Tasks, attempt, every
+from roquet.client._net.tasks import Tasks, every
 from roquet.client.config import ClientConfig
 from roquet.common.runtime import Runtime
-from roquet.errors import CallTimeout, ConnectionClosed, RouteNotFound
-from roquet.protocol.bodies.tables import Route
-from roquet.protocol.records.message import MessageQueue
+from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 
-AVOID_S = 5.0
-"""How long an address whose connection failed is asked only after the other addresses."""
-AVOID_SILENT_S = 30.0
-"""As `AVOID_S`, for an address that does not answer. It is longer, as each try costs seconds."""
 SILENT_CALLS_MAX = 2
 """Timeouts in a row after which a connection is aborted. After one alone, a late answer would cost
 all other calls of the connection their answers."""
 
 T = TypeVar("T")
-Choose = Callable[[Route, str], Iterable[BrokerAddress]]
-"""Route, broker name -> the addresses to ask, best first."""
 
 
 class Session:
     """The shared state of the producers and consumers of one client id.
 
-    It has the connections, routes, heartbeats and replies, and handles requests from brokers. An
-    address that fails is avoided for a while, and the route is refreshed.
+    It has the connections, routes, heartbeats and replies, and handles requests from brokers.
 
     Invariant: there is at most one open connection per address.
     """
@@ -51,16 +44,16 @@ class Session:
         self.client_id = config.client_id or new_client_id(self.runtime.random)
         self.tasks = Tasks()
         self.name_servers = NameServers(config.addresses, self.call, self.runtime.random)
-        self.routes = RouteTable(self.name_servers)
-        self.membership = Heartbeats(self.client_id, self.call, self.routes)
+        self.routes = RouteTable(self.name_servers, self.tasks)
+        self.brokers = BrokerCalls(self.call, self.call_all, self.routes)
+        groups = Groups()
+        self.membership = Heartbeats(self.client_id, self.call, self.routes, groups)
         self.replies = Replies(self.runtime)
         self.first_commits = FirstCommitGuard()
-        handlers = {**self.membership.handlers, **self.replies.handlers}
+        handlers = {**BrokerRequests(groups).handlers, **self.replies.handlers}
         self._channels = Channels(handlers, credentials=config.credentials, tls=config.tls)
         self._connections: dict[str, Connection] = {}
         self._silent_calls: dict[str, int] = {}
-        self._avoided_until: dict[str, float] = {}
-        self._refreshing: set[str] = set()
 
     async def __aenter__(self) -> Self:
         self.tasks.start(every(REFRESH_PERIOD_S, self._refresh, "refreshing routes"), "routes")
@@ -162,92 +155,3 @@ class Session:
         if not connection.is_writable:
             await connection.room(timeout_ms)
         connection.notify(request)
-
-    async def call_broker(
-        self,
-        queue: MessageQueue,
-        request: Callable[[BrokerAddress], Command],
-        timeout_ms: int,
-        choose: Choose = read_addresses,
-    ) -> tuple[BrokerAddress, Command]:
-        """Ask the processes of a queue's broker until one answers.
-
-        Returns the address of that process and its response, whatever its code is. When a process
-        fails, the route is refreshed in the background. When all fail, the processes that are new
-        in the refreshed route are asked, too.
-
-        :param request: makes the request for a process.
-        :param timeout_ms: the time in ms for each process.
-        :param choose: selects the processes, best first; those that failed recently come last.
-        :raises RouteNotFound: `choose` selected no process of the route.
-        :raises ConnectionClosed: no process can be reached.
-        :raises CallTimeout: the last process did not answer.
-        """
-        return await self._in_turn(
-            queue, lambda at: self.call(at.address, request(at), timeout_ms), choose
-        )
-
-    async def call_broker_all(
-        self,
-        queue: MessageQueue,
-        requests: Callable[[BrokerAddress], Sequence[Command]],
-        timeout_ms: int,
-        choose: Choose = read_addresses,
-    ) -> tuple[BrokerAddress, list[Command]]:
-        """As `call_broker`, for several requests, which go to the same process at once."""
-        return await self._in_turn(
-            queue, lambda at: self.call_all(at.address, requests(at), timeout_ms), choose
-        )
-
-    async def _in_turn(
-        self, queue: MessageQueue, ask: Callable[[BrokerAddress], Awaitable[T]], choose: Choose
-    ) -> tuple[BrokerAddress, T]:
-        tried: set[BrokerAddress] = set()
-        failure: Exception | None = None
-        for route_of in (self.routes.route, self.routes.refresh):
-            route = await route_of(queue.topic)
-            for at in self._least_suspect_first(choose(route, queue.broker_name)):
-                if at in tried:
-                    continue
-                tried.add(at)
-                try:
-                    return at, await ask(at)
-                except (ConnectionClosed, CallTimeout) as error:
-                    self._avoid(
-                        at.address,
-                        AVOID_S if isinstance(error, ConnectionClosed) else AVOID_SILENT_S,
-                    )
-                    self.refresh_soon(queue.topic)
-                    failure = error
-        raise failure or RouteNotFound(
-            f"route of {queue.topic}: no address of broker {queue.broker_name} can be used"
-        )
-
-    def _avoid(self, address: str, seconds: float) -> None:
-        self._avoided_until[address] = asyncio.get_running_loop().time() + seconds
-
-    def refresh_soon(self, topic: str) -> None:
-        """Refresh a route in the background, as the name server may not answer either."""
-        if topic not in self._refreshing:
-            self._refreshing.add(topic)
-            self.tasks.start(self._refresh_one(topic), f"route of {topic}")
-
-    async def _refresh_one(self, topic: str) -> None:
-        try:
-            await attempt(lambda: self.routes.refresh(topic), f"refreshing the route of {topic}")
-        finally:
-            self._refreshing.discard(topic)
-
-    def _least_suspect_first(self, addresses: Iterable[BrokerAddress]) -> list[BrokerAddress]:
-        if not self._avoided_until:
-            return list(addresses)
-        now = asyncio.get_running_loop().time()
-        self._avoided_until = {
-            address: until for address, until in self._avoided_until.items() if until > now
-        }
-        return sorted(addresses, key=lambda at: at.address in self._avoided_until)
-
-
-def masters_only(route: Route, broker_name: str) -> list[BrokerAddress]:
-    """The address of a broker's master; empty if the route has none."""
-    return [at for at in read_addresses(route, broker_name) if at.broker_id == MASTER_ID]

@@ -103,7 +103,7 @@ class Sender:
                 if not _may_try_again(error):
                     raise
                 if tries_left == 0 or _left_ms(deadline) <= 0:
-                    self._session.refresh_soon(message.topic)
+                    self._session.routes.refresh_soon(message.topic)
                     raise
                 log.info("send failed, will be retried: queue=%s error=%s", queue, error)
             failed.add(queue.broker_name)

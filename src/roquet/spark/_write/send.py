@@ -174,7 +174,7 @@ class PieceSender:
                     is_open = isinstance(error, ConnectionClosed | CallTimeout)
                     log.info("send failed, will be retried: queue=%s error=%s", queue, error)
                 self._counts.retries += 1
-                self._session.refresh_soon(queue.topic)
+                self._session.routes.refresh_soon(queue.topic)
                 await asyncio.sleep(wait)
                 if is_open and self._journal:
                     piece = self._left(piece, await self._journal.stored(queue))

@@ -1,0 +1,114 @@
+"""The requests that brokers send to a client about the groups that it is in.
+
+See docs/protocol/request-codes.md#brokers-to-clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from roquet.client._net.groups import GroupMember, Groups
+from roquet.client._net.member_calls import (
+    consumed_body,
+    reset_offsets,
+    running_info_body,
+    status_body,
+)
+from roquet.errors import Refused
+from roquet.protocol.headers.members import ConsumeDirectlyHeader, ConsumerGroupHeader
+from roquet.protocol.headers.transactions import CheckTransactionHeader
+from roquet.protocol.records.message import PRODUCER_GROUP
+from roquet.protocol.records.record import Record, decode
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.connection import Connection, Handler
+
+log = logging.getLogger(__name__)
+
+CONSUME_S_MAX: Final = 10.0
+"""How long brokers wait for the result of a message that is consumed directly."""
+
+
+class BrokerRequests:
+    """Handles the requests of brokers: passes them on to the members of the groups."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self.handlers: dict[int, Handler] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
+        }
+
+    def _members_changed(self, request: Command, _: Connection) -> None:
+        member = self._groups.consumers.get(ConsumerGroupHeader.read(request.fields).consumer_group)
+        if member is not None:
+            member.wake()
+
+    def _reset_offsets(self, request: Command, connection: Connection) -> None:
+        member = self._groups.consumers.get(request.fields.get("group", ""))
+        offsets = reset_offsets(request.body)
+        log.info(
+            "offsets reset by an administrator: group=%s topic=%s broker=%s offsets=%s",
+            request.fields.get("group", ""),
+            request.fields.get("topic", ""),
+            connection.peer_address,
+            ",".join(f"{queue}={offset}" for queue, offset in sorted(offsets.items())),
+        )
+        if member is not None:
+            member.reset(offsets)
+
+    def _status(self, request: Command, _: Connection) -> Command:
+        member = self._member(request.fields.get("group", ""))
+        return request.answer(
+            ResponseCode.SUCCESS, body=status_body(member.states(), request.fields.get("topic", ""))
+        )
+
+    def _running_info(self, request: Command, _: Connection) -> Command:
+        member = self._member(ConsumerGroupHeader.read(request.fields).consumer_group)
+        body = running_info_body(member.data(), member.states(), member.started_ms)
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def _consume_directly(self, request: Command, connection: Connection) -> None:
+        header = ConsumeDirectlyHeader.read(request.fields)
+        member, record = self._member(header.consumer_group), decode(request.body)
+        connection.answer_later(
+            request, self._consumed(request, member, record, header.broker_name or "")
+        )
+
+    async def _consumed(
+        self, request: Command, member: GroupMember, record: Record, broker_name: str
+    ) -> Command | None:
+        """The answer with the result; None if the application took longer than brokers wait."""
+        began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(CONSUME_S_MAX):
+                is_done = await member.consume(record, broker_name)
+        except TimeoutError:
+            return None
+        spent_ms = int((asyncio.get_running_loop().time() - began) * 1000)
+        return request.answer(ResponseCode.SUCCESS, body=consumed_body(is_done, spent_ms))
+
+    def _check_transaction(self, request: Command, connection: Connection) -> None:
+        record = decode(request.body)
+        group = record.properties.get(PRODUCER_GROUP, "")
+        answer_check = self._groups.producers.get(group)
+        if answer_check is None:
+            log.warning(
+                "check-back for a group that this client is not in: group=%s broker=%s",
+                group,
+                connection.peer_address,
+            )
+        else:
+            answer_check(CheckTransactionHeader.read(request.fields), record, connection)
+
+    def _member(self, group: str) -> GroupMember:
+        member = self._groups.consumers.get(group)
+        if member is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"this client is not in group {group}")
+        return member
