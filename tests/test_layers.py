@@ -93,6 +93,9 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
 all of them.
 """
 
+RECORDS_ONLY: Final = frozenset({"storage", "storetool", "replication"})
+"""Packages that know the records of the protocol, but no requests and responses."""
+
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})
 
 
@@ -167,6 +170,16 @@ def test_a_folder_imports_only_what_stands_below_it(module: str) -> None:
     if child in folders:
         siblings = {child_of(name) for name in ours(module) if package_of(name) == package}
         assert siblings <= {child, *folders[child]}
+
+
+@pytest.mark.parametrize(
+    "module", [module for module in MODULES if package_of(module) in RECORDS_ONLY]
+)
+def test_who_keeps_files_knows_no_requests(module: str) -> None:
+    """Errors of the store become response codes in `transport/failures.py`."""
+    folders = {child_of(name) for name in ours(module) if package_of(name) == "protocol"}
+
+    assert folders.isdisjoint({"remoting", "headers", "bodies", "templates"})
 
 
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT.keys() - {"__init__", "dev"}))

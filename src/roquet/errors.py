@@ -85,6 +85,21 @@ class StoreError(RoquetError):
     """The store directory cannot be used as it is; the message names the file and what to do."""
 
 
+class StoreBusy(RoquetError):  # noqa: N818
+    """The store wrote nothing of a record; once the named reason has gone it may accept it."""
+
+
+class DispatchHeldUp(StoreBusy):
+    """Queue entries of earlier records cannot be written, so no record may get a queue offset.
+
+    The message says what the entries wait for.
+    """
+
+
+class DriveSlow(StoreBusy):
+    """The records before this one took too long to store (`osPageCacheBusyTimeOutMills`)."""
+
+
 class UnreadableFile(OSError):  # noqa: N818
     """A file of the store cannot be read, or is shorter than it was. It was logged already."""
 

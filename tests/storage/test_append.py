@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roquet.errors import Refused
+from roquet.errors import StoreBusy
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.record import check, decode
@@ -32,7 +32,7 @@ from tests.storage.records import packed
 
 LOG_FILE: Final = 4096
 NOW_MS: Final = 1_700_000_000_000
-FIELD_ERRORS: Final = (ValueError, TypeError, OSError, Refused)
+FIELD_ERRORS: Final = (ValueError, TypeError, OSError, StoreBusy)
 """TypeError: something is no number, or no bytes."""
 
 

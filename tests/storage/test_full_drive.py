@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from roquet.common.steps import finished
-from roquet.errors import Refused
+from roquet.errors import DispatchHeldUp
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
@@ -208,10 +208,12 @@ def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(
         len([record for record in caplog.records if "task='dispatch'" in record.getMessage()]) == 1
     )
     assert store.dispatch.behind
-    with pytest.raises(Refused, match=r"queue entries of earlier ones are written.*No space left"):
+    with pytest.raises(
+        DispatchHeldUp, match=r"queue entries of earlier ones are written.*No space left"
+    ):
         put(store, "refused")
     drive.trouble = None
-    with pytest.raises(Refused):
+    with pytest.raises(DispatchHeldUp):
         put(store, "refused")
     store.replicated()
     put(store, "taken")
@@ -297,7 +299,6 @@ def small_drive(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from roquet.errors import Refused
 from roquet.protocol.filters.tags import TagFilter
 from roquet.common.steps import finished
 from roquet.storage.store import Store, StoreConfig

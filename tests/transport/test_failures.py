@@ -9,7 +9,14 @@ import os
 
 import pytest
 
-from roquet.errors import PeerError, Refused, UnreadableFile
+from roquet.errors import (
+    DispatchHeldUp,
+    DriveSlow,
+    PeerError,
+    Refused,
+    StoreBusy,
+    UnreadableFile,
+)
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Connection
@@ -31,6 +38,14 @@ def failed(error: Exception) -> Command:
     [
         (Refused(ResponseCode.NO_PERMISSION, "no"), ResponseCode.NO_PERMISSION, "no", ""),
         (ValueError("bad"), ResponseCode.SYSTEM_ERROR, f"request {ASK}: bad", ""),
+        (DispatchHeldUp("no entries"), ResponseCode.SERVICE_NOT_AVAILABLE, "no entries", ""),
+        (
+            DriveSlow("took 2 s"),
+            ResponseCode.SYSTEM_ERROR,
+            "[PC_SYNCHRONIZED]broker busy: took 2 s",
+            "",
+        ),
+        (StoreBusy("not dispatched"), ResponseCode.SYSTEM_ERROR, "not dispatched", ""),
         (
             OSError(errno.ENOSPC, "full", "/store/0"),
             ResponseCode.SYSTEM_ERROR,

@@ -11,14 +11,13 @@ from typing import Final
 import numpy as np
 
 from roquet.common.units import LONG_MAX, LONG_MIN, PhysicalOffset
-from roquet.errors import Refused, UnreadableFile
+from roquet.errors import DispatchHeldUp, DriveSlow, StoreBusy, UnreadableFile
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.layout import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, record_struct
 from roquet.protocol.records.message import TRANSACTION_PREPARED
 from roquet.protocol.records.rewrite import moved_sizes, rewritten
 from roquet.protocol.records.uniform import UniformBatch, record_rows
-from roquet.protocol.remoting.codes import ResponseCode
 from roquet.storage.batch_records import BatchRecords
 from roquet.storage.dispatch.dispatch import Dispatch
 from roquet.storage.index.index import Index
@@ -123,8 +122,8 @@ class Writer:
         :returns: its physical offset.
         :raises ValueError: the record is larger than a file, or a value does not fit its field.
         :raises OSError: there is no room for it.
-        :raises Refused: the drive was too slow for earlier records of this turn, or earlier records
-            still wait for their queue entries.
+        :raises StoreBusy: the drive was too slow for earlier records of this turn, or earlier
+            records still wait for their queue entries.
         """
         store_ms = self._next_store_ms()
         if delay_ms is not None:
@@ -162,7 +161,7 @@ class Writer:
         :param records: packed for this queue, and not placed yet.
         :returns: the first record's queue offset, and the physical offset of each record.
         :raises ValueError: together they are larger than a file.
-        :raises OSError, Refused: as `append`.
+        :raises OSError, StoreBusy: as `append`.
         """
         store_ms, count = self._next_store_ms(), len(records)
         at = self._log.make_room(len(records.data))
@@ -190,7 +189,7 @@ class Writer:
         :param delay_ms: as `append`.
         :returns: for each queue the first queue offset, and the physical offset of each message.
         :raises ValueError: as `append`; together they must fit into a file.
-        :raises OSError, Refused: as `append`.
+        :raises OSError, StoreBusy: as `append`.
         """
         store_ms = self._next_store_ms()
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
@@ -248,7 +247,7 @@ class Writer:
 
         :returns: the physical offset of each record that was written.
         :raises ValueError: as `append`, for any of them.
-        :raises OSError, Refused: as `append`.
+        :raises OSError, StoreBusy: as `append`.
         """
         store_ms = self._next_store_ms()
         packs = [record.layout() for record in records]
@@ -416,21 +415,21 @@ class Writer:
     def _next_store_ms(self) -> int:
         """The store time of the next record: now, or the last one if the clock went back a little.
 
-        :raises Refused: this turn's records have taken too long already
-            (`osPageCacheBusyTimeOutMills`), or earlier records still wait for their queue entries;
-            the next record would get the offset of one of them.
+        :raises DriveSlow: this turn's records have taken too long already.
+        :raises DispatchHeldUp: earlier records still wait for their queue entries; the next record
+            would get the offset of one of them.
         """
         if self._dispatch.is_held_up:
-            remark = (
+            raise DispatchHeldUp(
                 "no message is accepted until the queue entries of earlier ones are written: "
                 f"{self._dispatch.lag_reason}"
             )
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         now_ms = self._began_ms = self._now_ms()
         if self._turn_ms and now_ms - self._turn_ms > self._busy_ms > 0:
-            took = f"storing the messages before this one took {now_ms - self._turn_ms} ms"
-            remark = f"{took}; it was not stored"
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"[PC_SYNCHRONIZED]broker busy: {remark}")
+            took_ms = now_ms - self._turn_ms
+            raise DriveSlow(
+                f"storing the messages before this one took {took_ms} ms; it was not stored"
+            )
         if not 0 < self.last_ms - now_ms <= _REPEATED_MS:
             self.last_ms = now_ms
         self.store_ms = max(self.store_ms, self.last_ms)
@@ -444,18 +443,17 @@ class Writer:
         The dispatch position then moves to the end of the new records, so that earlier ones would
         never be dispatched.
 
-        :raises Refused: they cannot be dispatched now.
+        :raises StoreBusy: they cannot be dispatched now.
         """
         dispatch = self._dispatch
         if at == dispatch.position or dispatch.skip_blank_to(at):
             return
         self.note_grown(dispatch.catch_up())
         if not dispatch.skip_blank_to(at):
-            remark = (
+            raise StoreBusy(
                 "the message was not stored: the commit log is dispatched up to "
                 f"{dispatch.position} only, not to {at}; this broker's log says why"
             )
-            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def _spread(values: Sequence[int], each: int, step: int) -> Ints:

@@ -7,7 +7,15 @@ import os
 import traceback
 from typing import Final
 
-from roquet.errors import NO_ROOM, PeerError, Refused, UnreadableFile
+from roquet.errors import (
+    NO_ROOM,
+    DispatchHeldUp,
+    DriveSlow,
+    PeerError,
+    Refused,
+    StoreBusy,
+    UnreadableFile,
+)
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.transport.peers import Peer, Peers
@@ -28,6 +36,14 @@ def failure(request: Command, error: Exception, peer: Peer, peers: Peers) -> Com
             raise error
         case Refused():
             return request.answer(error.code, error.remark)
+        case DispatchHeldUp():
+            return request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        case DriveSlow():
+            # Apache's remark, with the code that producers retry (docs/pitfalls.md#trap-s28)
+            remark = f"[PC_SYNCHRONIZED]broker busy: {error}"
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+        case StoreBusy():
+            return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
         case ValueError():
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}"[:_REMARK_MAX]

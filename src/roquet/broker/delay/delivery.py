@@ -28,7 +28,7 @@ from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.limited_log import LimitedLog
-from roquet.errors import Refused, UnreadableFile
+from roquet.errors import StoreBusy, UnreadableFile
 from roquet.protocol.records import message as m
 from roquet.protocol.records.columns import leading
 from roquet.storage.queues.consume_queue import ConsumeQueue
@@ -248,7 +248,7 @@ class DelayedDelivery:
         if not why:
             try:
                 self._deliver(level)
-            except (OSError, Refused) as error:
+            except (OSError, StoreBusy) as error:
                 why = str(error)
         self._tried(level, why)
 

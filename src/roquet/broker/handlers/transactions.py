@@ -13,7 +13,7 @@ from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.transactions.half_messages import HalfMessages, destination
 from roquet.broker.transactions.open_table import HalfRecord
 from roquet.common.limited_log import LimitedLog
-from roquet.errors import MessageError, Refused
+from roquet.errors import MessageError, Refused, StoreBusy
 from roquet.protocol.headers.transactions import (
     COMMIT,
     ROLLBACK,
@@ -64,14 +64,14 @@ class TransactionHandler:
             if header.commit_or_rollback == UNKNOWN:
                 return None
             self._end(header)
-        except Refused as error:
+        except (Refused, StoreBusy) as error:
             # Clients send the request one-way, so only the log tells (docs/pitfalls.md#trap-43).
             self._limited_log.warning(
-                str(error.code),
+                str(error.code) if isinstance(error, Refused) else type(error).__name__,
                 asyncio.get_running_loop().time(),
                 "client cannot end a transaction: peer=%s error=%s header=%.1000s",
                 connection.peer_address,
-                error.remark,
+                error,
                 request.fields,
             )
             raise

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.common.limited_log import LimitedLog
-from roquet.errors import Refused
+from roquet.errors import StoreBusy
 from roquet.protocol.bodies.tables import queue_to_json
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.json.dialect import dump_bytes
@@ -63,7 +63,7 @@ class OffsetMovedEvents:
         )
         try:
             self._append(body, {m.TAGS: group, m.KEYS: group})
-        except (OSError, Refused) as error:
+        except (OSError, StoreBusy) as error:
             message = "offset moved event not stored: topic=%s group=%s error=%s"
             self._limited_log.warning(
                 "not stored", now_s, message, m.OFFSET_MOVED_TOPIC, group, error

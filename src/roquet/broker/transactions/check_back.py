@@ -14,7 +14,7 @@ from typing import Final
 from roquet.broker.metadata.members import Producers
 from roquet.broker.transactions.half_messages import HalfMessages, destination
 from roquet.broker.transactions.open_table import CheckRules, Due, HalfRecord
-from roquet.errors import Refused, UnreadableFile
+from roquet.errors import Refused, StoreBusy, UnreadableFile
 from roquet.protocol.headers.transactions import CheckTransactionHeader
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import Record
@@ -94,7 +94,7 @@ class CheckBack:
         self._given_up, self._without_producer, self._unusable = _Told(), _Told(), _Told()
         try:
             await self._look_at(self._halves.open.all())
-        except (Refused, OSError) as error:
+        except (Refused, StoreBusy, OSError) as error:
             if not self._is_held_up:
                 log.error(
                     "not all open transactions were checked, "

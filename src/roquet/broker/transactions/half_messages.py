@@ -257,7 +257,7 @@ class HalfMessages:
 
         :returns: the physical offset of the record.
         :raises Refused: the properties are too long, or too many transactions are open.
-        :raises OSError: there is no room; nothing was written.
+        :raises OSError, StoreBusy: as `Writer.append`; nothing was written.
         """
         refuse_beyond(
             len(self.open) + 1, self._count_max, "open transactions", "transactionNumsMax"
