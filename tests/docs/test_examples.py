@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.dev import Cluster
+from tests.docs.page_run import PageRun
 from tests.docs.pages import ROOT, Block
-from tests.docs.test_guide import PageRun
 
 EXAMPLES: Final = ROOT / "examples"
 SECONDS_MAX: Final = 60

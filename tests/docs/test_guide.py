@@ -8,15 +8,11 @@ file (`# conftest.py`) are written to it, and pytest runs them. No Python block 
 
 from __future__ import annotations
 
-import ast
-import asyncio
 import inspect
 import os
 import subprocess
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from types import CodeType
 from typing import Any, Final
 
 import click
@@ -30,6 +26,7 @@ from roquet.common.settings import read_settings, show_settings
 from roquet.dev import Cluster
 from roquet.errors import ConfigError
 from roquet.nameserver.config import NamesrvConfig
+from tests.docs.page_run import ADDRESS, SECONDS_MAX, PageRun
 from tests.docs.pages import (
     DOCS,
     EVERY_PAGE,
@@ -43,9 +40,6 @@ from tests.docs.pages import (
     rows,
 )
 
-ADDRESS: Final = "127.0.0.1:9876"
-"""What stands in the guide for the name server."""
-SECONDS_MAX: Final = 60
 BROKER_PAGE: Final = DOCS / "guide" / "broker.md"
 PIPELINES_PAGE: Final = DOCS / "guide" / "pipelines.md"
 CLIENT_PAGE: Final = DOCS / "guide" / "client.md"
@@ -87,46 +81,6 @@ def test_every_python_block_runs(
     run.blocks(blocks(page, "python"))
     if run.files:
         passes_under_pytest(tmp_path)
-
-
-class PageRun:
-    """The blocks of one page, run one after the other.
-
-    Invariant: all see the same namespace; `files` are those that were written instead.
-    """
-
-    def __init__(self, name_server: str, folder: Path) -> None:
-        self._name_server = name_server
-        self._folder = folder
-        self._namespace: dict[str, object] = {"__name__": "__main__"}
-        self.files: list[str] = []
-
-    def blocks(self, these: list[Block]) -> None:
-        with asyncio.Runner() as runner:
-            for block in these:
-                text = block.text.replace(ADDRESS, self._name_server)
-                if block.title.endswith(".py"):
-                    (self._folder / block.title).write_text(text)
-                    self.files.append(block.title)
-                else:
-                    self._run(code_of(block, text), runner)
-
-    def value(self, name: str) -> Any:
-        """What the blocks left under that name."""
-        return self._namespace[name]
-
-    def _run(self, code: CodeType, runner: asyncio.Runner) -> None:
-        awaited: Coroutine[Any, Any, None] | None = eval(code, self._namespace)
-        if awaited is not None:
-            runner.run(asyncio.wait_for(awaited, SECONDS_MAX))
-
-
-def code_of(block: Block, text: str) -> CodeType:
-    """Its code, with the page's line numbers."""
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    code = compile("\n" * block.line + text, name_of(block.page), "exec", flags, dont_inherit=True)
-    assert isinstance(code, CodeType)
-    return code
 
 
 def passes_under_pytest(folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.integration.test_ha import done
+from tests.integration.ha_commands import done
 from tests.interop import wire
 from tests.interop.processes import wait_until
 from tests.interop.roquet_cluster import RoquetBroker, RoquetCluster, RoquetNameServer

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 
 from roquet.client.producer import Producer, SendResult, SendStatus
 from roquet.errors import RoquetError
+from tests.integration.ha_commands import done, roquet
 from tests.interop.processes import LOOPBACK, SEND_MS_MAX, free_port, wait_until
 from tests.interop.roquet_cluster import RoquetBroker, RoquetCluster, RoquetNameServer
 from tests.interop.stored import log_records
@@ -23,18 +22,6 @@ from tests.interop.stored import log_records
 pytestmark = pytest.mark.process
 
 ROLE = {"role": "SYNC_MASTER"}
-
-
-def roquet(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "roquet.cli.main", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-def done(*words: object) -> str:
-    """What a command says that succeeds."""
-    ended = roquet(*words)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
 
 
 @pytest.fixture

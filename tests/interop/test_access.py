@@ -34,7 +34,7 @@ from roquet.transport.tls import Tls
 from tests.interop.apache import ApacheNameServer, require_java, wait_until
 from tests.interop.guarded import ADMIN, ENFORCING, KEYS, WITH_KEYS, Guarded, signing
 from tests.interop.processes import SECONDS
-from tests.interop.test_our_client import take
+from tests.interop.taken import take
 from tests.spark.written import numbered
 from tests.transport.certificates import Authority
 

@@ -30,11 +30,11 @@ from tests.interop.apache import (
     start_driver,
     wait_until,
 )
+from tests.interop.taken import CONSUME_SECONDS, take
 from tests.interop.wire import has_topic
 
 pytestmark = pytest.mark.interop
 
-CONSUME_SECONDS = 60
 TIMEOUT_MS = 20_000
 """A broker that has just started on a busy machine is slow."""
 
@@ -62,20 +62,6 @@ def java_consumes(broker: ApacheBroker, topic: str, count: int) -> Finished:
     return run_driver(
         Version.V4, "consume", broker.namesrv, topic, f"java-{topic}", count, CONSUME_SECONDS
     )
-
-
-async def take(
-    consumer: Consumer, count: int, seconds: float = CONSUME_SECONDS
-) -> list[ReceivedMessage]:
-    """The next so many messages, all acknowledged."""
-    found: list[ReceivedMessage] = []
-    async with asyncio.timeout(seconds):
-        async for message in consumer:
-            found.append(message)
-            message.ack()
-            if len(found) == count:
-                break
-    return found
 
 
 async def all_stored(broker: ApacheBroker, group: str) -> None:

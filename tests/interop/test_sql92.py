@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.interop.apache import require_java
 from tests.interop.filters import ApacheFilters
 from tests.protocol.expressions import expressions, messages
-from tests.protocol.filters.test_sql92 import answer
+from tests.protocol.filters.answers import answer
 
 pytestmark = pytest.mark.interop
 

@@ -15,7 +15,7 @@ from tests.simulation.bounds import check_settings, keep_within_bounds
 from tests.simulation.cluster import Cluster
 from tests.simulation.fuzzer import fuzzers_of
 from tests.simulation.heavy import HeavyRequests
-from tests.simulation.test_chaos import crash_the_master, cut_a_link, kill_somebody, stop_a_broker
+from tests.simulation.troubles import crash_the_master, cut_a_link, kill_somebody, stop_a_broker
 
 MASTER, SLAVE = "sync-master", "slave"
 TROUBLES = (cut_a_link, kill_somebody, stop_a_broker, crash_the_master)

@@ -14,7 +14,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.disk import Flaky
 from tests.simulation.passing_topics import PassingTopics
 from tests.simulation.retention import PASS_S, keep_for
-from tests.simulation.test_chaos import TROUBLES, Trouble, crash_the_master, some_brokers
+from tests.simulation.troubles import TROUBLES, Trouble, crash_the_master, some_brokers
 
 MASTER, SLAVE = "sync-master", "slave"
 ROUNDS: Final = 3

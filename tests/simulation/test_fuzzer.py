@@ -9,7 +9,7 @@ import pytest
 from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.fuzzer import Fuzzers, fuzzers_of
-from tests.simulation.test_chaos import (
+from tests.simulation.troubles import (
     NO_DEATHS,
     crash_a_slave,
     crash_the_master,

@@ -9,7 +9,7 @@ import pytest
 from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.large import leave_torn_records, send_large_messages
-from tests.simulation.test_chaos import TROUBLES, crash_the_master, go_through
+from tests.simulation.troubles import TROUBLES, crash_the_master, go_through
 
 MASTER, SLAVE = "sync-master", "slave"
 ROUNDS = 4

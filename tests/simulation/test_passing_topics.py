@@ -12,7 +12,7 @@ from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import DriveSpeed
 from tests.simulation.passing_topics import PassingTopics
-from tests.simulation.test_chaos import some_brokers
+from tests.simulation.troubles import some_brokers
 
 ROUNDS: Final = 4
 SLOW: Final = DriveSpeed((0.02, 0.3))

@@ -14,16 +14,22 @@ from roquet.protocol.records.message import HALF_TOPIC, SCHEDULE_TOPIC
 from roquet.protocol.records.record import decode
 from tests.simulation.clocks import set_clocks
 from tests.simulation.cluster import CONSUMER, Cluster
+from tests.simulation.delay_world import MINUTES, delay_world, live_through, serving
 from tests.simulation.delays import LEVELS, DelayWorld
 from tests.simulation.gone import check_gone_is_said
 from tests.simulation.network import LinkQuality
 from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode
 from tests.simulation.retention import PASS_S, keep_for, keep_while_there_is_room, let_drive_fill
-from tests.simulation.test_chaos import REPLACING, TROUBLES, Trouble, crash_the_master, some_brokers
-from tests.simulation.test_delays import MINUTES, delay_world, live_through, serving
-from tests.simulation.test_transactions import end_master
 from tests.simulation.transactions import COMMIT, TransactionWorld
 from tests.simulation.transactions import TOPIC as PAYMENTS
+from tests.simulation.troubles import (
+    REPLACING,
+    TROUBLES,
+    Trouble,
+    crash_the_master,
+    end_master,
+    some_brokers,
+)
 
 MASTER, SLAVE = "sync-master", "slave"
 ROUNDS = 3

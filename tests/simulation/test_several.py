@@ -7,7 +7,7 @@ import pytest
 from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import PRODUCER, Cluster
 from tests.simulation.routes import check_all_are_found_again, known_addresses
-from tests.simulation.test_chaos import REPLACING, TROUBLES, go_through
+from tests.simulation.troubles import REPLACING, TROUBLES, go_through
 
 MASTER, SLAVE = "sync-master", "slave"
 HIDDEN_AFTER_S = 140.0

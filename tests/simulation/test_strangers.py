@@ -12,7 +12,7 @@ from tests.simulation.bounds import keep_what_peers_hold_within_bounds
 from tests.simulation.cluster import Cluster
 from tests.simulation.nodes import NAME_SERVER_PORT
 from tests.simulation.strangers import ADDRESS, Strangers
-from tests.simulation.test_chaos import NO_DEATHS, kill_somebody
+from tests.simulation.troubles import NO_DEATHS, kill_somebody
 
 MASTER, SLAVE = "sync-master", "slave"
 KIB = 1024

@@ -21,6 +21,7 @@ from tests.simulation.transactions import (
     check_settled,
     delivered,
 )
+from tests.simulation.troubles import end_master
 
 HOUR_S = 3600.0
 TROUBLES = 6
@@ -68,16 +69,6 @@ def test_wall_clocks_that_are_set_by_hours_and_days_end_nothing_and_ask_nobody_s
 
 
 WAYS = ("kill", "crash", "stop")
-
-
-def end_master(world: TransactionWorld, way: str) -> None:
-    """For up to a minute."""
-    world.sim.run_for(world.chance.uniform(0, 900))
-    {"kill": world.master.host.kill, "crash": world.master.host.crash, "stop": world.master.stop}[
-        way
-    ]()
-    world.sim.run_for(world.chance.uniform(0, 60))
-    world.start_master()
 
 
 def test_for_hours_with_a_master_that_ends_again_and_again(seed: int) -> None:

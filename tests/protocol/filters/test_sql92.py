@@ -12,32 +12,16 @@ from hypothesis import given
 from roquet.errors import FilterError
 from roquet.protocol.filters.sql92 import SqlExpression, compile_sql
 from roquet.protocol.filters.sql92.parser import TERMS_MAX
-from roquet.protocol.filters.sql92.terms import NotComparable
 from roquet.protocol.filters.tags import EXPRESSION_SIZE_MAX
 from tests.golden.collection import ROOT
 from tests.interop.filters import REFUSED, VERDICTS, read_table
 from tests.protocol.expressions import expressions, messages
+from tests.protocol.filters.answers import answer
 
 
 @cache
 def table() -> tuple[list[dict[str, str]], list[tuple[str, str]]]:
     return read_table((ROOT / "filters" / "sql92.txt").read_text(encoding="utf-8").splitlines())
-
-
-def answer(expression: str, asked: list[dict[str, str]]) -> str:
-    """As Apache's program would write it."""
-    letters = {truth: letter for letter, truth in VERDICTS.items()}
-    try:
-        compiled = compile_sql(expression)
-    except FilterError:
-        return REFUSED
-    found = ""
-    for message in asked:
-        try:
-            found += letters[compiled.evaluate(message)]
-        except NotComparable:
-            found += "x"
-    return found
 
 
 def test_every_expression_is_what_apache_says() -> None:
