@@ -1,6 +1,6 @@
 """The retention rules: which files of the log may be deleted now. Pure functions.
 
-See docs/storage/retention.md#when-a-segment-goes.
+See docs/storage/retention.md#when-a-segment-is-deleted.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class DueRun:
     def _queue(self, topic: str, queue_id: bytes) -> ConsumeQueue | None:
         """The queue with this name and id; None if there can be none, or for the half topic.
 
-        See docs/storage/delayed-messages.md#what-is-delivered.
+        See docs/storage/delayed-messages.md#the-delivered-record.
         """
         if not m.is_legal_name(topic) or len(topic) > m.TOPIC_SIZE_MAX or topic == m.HALF_TOPIC:
             return None

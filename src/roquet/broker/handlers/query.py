@@ -23,7 +23,7 @@ class QueryHandler:
     :param unique_key_max: messages returned at most for a unique key; the request's `maxNum` is not
         used then.
     :param count_max: messages returned at most for any key (`maxMsgsNumBatch`,
-        docs/storage/index.md#how-a-search-goes).
+        docs/storage/index.md#how-a-search-works).
     """
 
     def __init__(self, store: Store, unique_key_max: int, count_max: int, slices: Slices) -> None:

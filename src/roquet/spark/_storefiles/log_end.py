@@ -27,7 +27,7 @@ def log_end(files: StoreFiles) -> LogEnd:
 
     The log of a running broker ends at the last record in a queue, because the record after it may
     be half-written. After the end of a closed store there may be bytes of an older log
-    (docs/storage/recovery.md#the-end-of-a-log-for-somebody-who-only-reads). In other cases bytes
+    (docs/storage/recovery.md#the-logs-end-for-readers). In other cases bytes
     after the end that are no valid record are damage, which a broker would truncate at its next
     start.
     """

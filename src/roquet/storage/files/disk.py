@@ -196,7 +196,7 @@ class Disk(Protocol):
     def used_ratio(self, folder: Path) -> float:
         """The used share (0 to 1) of the drive that holds `folder`, rounded up to hundredths.
 
-        See docs/storage/retention.md#when-a-segment-goes.
+        See docs/storage/retention.md#when-a-segment-is-deleted.
         """
         ...
 
