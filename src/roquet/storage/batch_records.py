@@ -7,25 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import error as struct_error
 from typing import Final
-from zlib import crc32
 
 import numpy as np
 
-from roquet.protocol.records import message as m
-from roquet.protocol.records.columns import Ints, ShortInts, scatter
+from roquet.protocol.records.block import scatter_field
+from roquet.protocol.records.columns import Ints, ShortInts
 from roquet.protocol.records.layout import (
+    FIELDS,
     MAGIC,
     NO_PLACE,
     UNTELLABLE,
     UNWRITTEN,
     check_sizes,
+    checksum,
     fixed_fields,
 )
 from roquet.storage.log.dispatch_request import keys_by_size
 
-_QUEUE_OFFSET_AT: Final = 20
-_PHYSICAL_AT: Final = 28
-_STORE_MS_AT: Final = 56
+_SIZE, _CRC, _FLAG, _BODY_SIZE = map([*FIELDS].index, ("size", "crc", "flag", "body_size"))
 _KEYS_PER_PART: Final = 4096
 """The index hashes a part at a time: hashing a million keys at once would block the event loop."""
 
@@ -67,9 +66,18 @@ class BatchRecords:
         self._topic = bytes((len(topic),)) + topic
         self._fixed = fixed_fields(sys_flag)
         self._size = self._fixed.size + len(self._topic) + 2
-        self._queue_id, self._sys_flag = queue_id, sys_flag
-        self._rest = born_ms, born_host, 0, store_host, reconsume_times, 0
-        self._store_ms_at = _STORE_MS_AT + (12 if sys_flag & m.BORN_HOST_V6 else 0)
+        given = {
+            "magic": MAGIC,
+            "queue_id": queue_id,
+            "sys_flag": sys_flag,
+            "born_ms": born_ms,
+            "born_host": born_host,
+            "store_host": store_host,
+            "reconsume_times": reconsume_times,
+        }
+        self._values = [given.get(name, 0) for name in FIELDS]
+        """The fields of the record that is being packed."""
+        self._sys_flag = sys_flag
         self._starts = array("q")
         self._tag_codes = array("q")
         self._keys: dict[int, _Keys] = {}
@@ -85,25 +93,16 @@ class BatchRecords:
         :raises ValueError: a value does not fit its field. The caller must drop the whole batch
             then.
         """
-        body, properties = item.body, item.properties
-        size = self._size + len(body) + len(properties)
+        body, properties, values = item.body, item.properties, self._values
         try:
             check_sizes(0, len(properties))
             if properties.endswith(UNWRITTEN):
                 raise ValueError(UNTELLABLE)
-            head = self._fixed.pack(
-                *(
-                    size,
-                    MAGIC,
-                    crc32(body) & 0x7FFFFFFF,
-                    self._queue_id,
-                    item.flag,
-                    0,
-                    0,
-                    self._sys_flag,
-                ),
-                *(*self._rest, len(body)),
-            )
+            values[_SIZE] = self._size + len(body) + len(properties)
+            values[_CRC] = checksum(body)
+            values[_FLAG] = item.flag
+            values[_BODY_SIZE] = len(body)
+            head = self._fixed.pack(*values)
             self._tag_codes.append(item.tag_code)
         except (struct_error, ValueError, OverflowError) as error:
             raise ValueError(NO_PLACE.format(error)) from error
@@ -139,14 +138,13 @@ class BatchRecords:
         """
         starts = np.frombuffer(self._starts, np.int64)
         physical = starts + at
-        scatter(
-            self.data,
-            ">i8",
-            starts + _QUEUE_OFFSET_AT,
-            np.arange(queue_offset, queue_offset + len(starts)),
-        )
-        scatter(self.data, ">i8", starts + _PHYSICAL_AT, physical)
-        scatter(self.data, ">i8", starts + self._store_ms_at, np.full(len(starts), store_ms))
+        queue_offsets = np.arange(queue_offset, queue_offset + len(starts))
+        for name, values in (
+            ("queue_offset", queue_offsets),
+            ("physical_offset", physical),
+            ("store_ms", store_ms),
+        ):
+            scatter_field(self.data, name, starts, self._sys_flag, values)
         return physical
 
     @property

@@ -23,6 +23,7 @@ from roquet.protocol.records.layout import (
     MAGIC_V2,
     NUMPY_TYPES,
     OFFSETS,
+    RECORD_MAGICS,
     SIZE_AND_MAGIC,
     SIZE_MIN,
     offset_of,
@@ -54,7 +55,7 @@ def record_starts(data: bytes) -> tuple[list[int], int]:
     size_before, alike = 0, 0
     while end - at >= SIZE_MIN:
         size, magic = read(data, at)
-        if size < SIZE_MIN or at + size > end or magic not in (MAGIC, MAGIC_V2):
+        if size < SIZE_MIN or at + size > end or magic not in RECORD_MAGICS:
             break
         alike = alike + 1 if size == size_before else 0
         size_before = size
@@ -118,19 +119,26 @@ def leading_field(data: bytes, name: str, starts: Ints) -> Ints:
     return gather(data, NUMPY_TYPES[name], starts + OFFSETS[name]).astype(np.int64)
 
 
-def host_offsets(name: str, sys_flags: Ints) -> Ints:
+def has_record_magic(data: bytes, starts: Ints) -> Bools:
+    """Whether the bytes from each start on have the magic of a record."""
+    magic = gather(data, NUMPY_TYPES["magic"], starts + OFFSETS["magic"])
+    found: Bools = (magic == MAGIC) | (magic == MAGIC_V2)
+    return found
+
+
+def host_offsets(name: str, sys_flags: Ints | int) -> Ints:
     """The byte position in each record of a field that the hosts move, or of the body."""
     found: Ints = _HOST_OFFSETS[name][(sys_flags & HOST_BITS) // BORN_HOST_V6]
     return found
 
 
 def scatter_field(
-    data: bytearray, name: str, starts: Ints, sys_flags: Ints, values: npt.ArrayLike
+    data: bytearray, name: str, starts: Ints, sys_flags: Ints | int, values: npt.ArrayLike
 ) -> None:
-    """Write a number field of records that have these sysFlags.
+    """Write a number field of records.
 
     :param starts: index of each record's first byte in `data`.
-    :param values: one per record, or one for all.
+    :param sys_flags: one per record, or one for all; `values` likewise.
     """
     offsets = OFFSETS[name] if name in OFFSETS else host_offsets(name, sys_flags)
     scatter(data, NUMPY_TYPES[name], starts + offsets, values)
