@@ -14,6 +14,7 @@ from roquet.protocol.records.block import scatter_field
 from roquet.protocol.records.columns import Ints, ShortInts
 from roquet.protocol.records.layout import (
     FIELDS,
+    HOST_BITS,
     MAGIC,
     NO_PLACE,
     UNTELLABLE,
@@ -77,7 +78,7 @@ class BatchRecords:
         }
         self._values = [given.get(name, 0) for name in FIELDS]
         """The fields of the record that is being packed."""
-        self._sys_flag = sys_flag
+        self._hosts = sys_flag & HOST_BITS
         self._starts = array("q")
         self._tag_codes = array("q")
         self._keys: dict[int, _Keys] = {}
@@ -144,7 +145,7 @@ class BatchRecords:
             ("physical_offset", physical),
             ("store_ms", store_ms),
         ):
-            scatter_field(self.data, name, starts, self._sys_flag, values)
+            scatter_field(self.data, name, starts, self._hosts, values)
         return physical
 
     @property

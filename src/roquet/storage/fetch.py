@@ -9,12 +9,10 @@ import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from struct import Struct
 
 from roquet.errors import UnreadableFile
 from roquet.protocol.filters.tags import Filter, Stages
-from roquet.protocol.records.layout import MAGIC, SIZE_MIN
-from roquet.protocol.records.message import BORN_HOST_V6, STORE_HOST_V6
+from roquet.protocol.records.layout import MAGIC, SIZE_MIN, fields_struct, fixed_fields
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE, ConsumeQueue
 
@@ -68,9 +66,7 @@ class Fetched:
 
 _SCAN_BYTES = 16000
 """Bytes of queue entries that one scan looks at: Apache's limit, 800 entries."""
-_HEAD = Struct(">IIIIIqqI")
-_BODY_SIZE_AT = 84
-_V6_MORE = 12
+_HEAD = fields_struct("size", "magic", "queue_id", "queue_offset", "physical_offset", "sys_flag")
 _EVERYTHING = Stages()
 _AHEAD_MIN = 4096
 _AHEAD_MAX = 64 * 1024
@@ -238,19 +234,11 @@ def _is_asked_for(
     """Whether the record at `index` has this size, queue, queue offset and physical offset."""
     if index < 0 or size < SIZE_MIN or index + size > len(buffer):
         return False
-    said_size, magic, _, queue_id, _, queue_offset, physical, flags = _HEAD.unpack_from(
-        buffer, index
-    )
+    said_size, magic, queue_id, queue_offset, physical, sys_flag = _HEAD.unpack_from(buffer, index)
     if (said_size, queue_id, queue_offset, physical) != (size, queue.queue_id, offset, at):
         return False
-    body_size_at = _BODY_SIZE_AT + _V6_MORE * (
-        bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6)
-    )
-    topic_at = (
-        body_size_at
-        + 4
-        + int.from_bytes(buffer[index + body_size_at : index + body_size_at + 4], "big")
-    )
+    body_at = fixed_fields(sys_flag).size
+    topic_at = body_at + int.from_bytes(buffer[index + body_at - 4 : index + body_at], "big")
     topic_at += 1 if magic == MAGIC else 2
     topic_end = topic_at + len(queue.topic_bytes)
     return (

@@ -18,16 +18,20 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock, find_layouts, record_starts, scatter_field
 from roquet.protocol.records.layout import (
+    BLANK_MAGIC,
     FIELDS,
     HOST_BITS,
     MAGIC,
     MAGIC_V2,
     NUMPY_TYPES,
     OFFSETS,
+    RECORD_MAGICS,
     SIZE_MIN,
     fields_struct,
+    find_heads,
     find_parts,
     fixed_fields,
+    is_record_head,
     offset_of,
     pack_into,
     record_struct,
@@ -262,7 +266,7 @@ def test_a_column_is_written_where_it_is_read(stored: list[Record], value: int) 
     changed = bytearray(data)
 
     for name in ("queue_id", "store_ms", "prepared_offset"):
-        scatter_field(changed, name, block.starts, block.sys_flags, value)
+        scatter_field(changed, name, block.starts, block.hosts, value)
 
     assert [decode(bytes(changed), at) for at in block.starts.tolist()] == [
         replace(
@@ -285,3 +289,27 @@ def test_prepared_and_rolled_back_records_get_no_queue_entry(sys_flag: int) -> N
 
 def test_the_struct_of_a_record_is_that_of_its_fields_and_parts() -> None:
     assert record_struct(0, 5, 6, 7).format == Struct(">IIIiiqqiq8sq8siqi5sB6sH7s").format
+
+
+@given(
+    st.lists(st.sampled_from([b"", b"\xda", b"\xda\xa3 \xa7", b"\xcb\xd41\x94", b"?"]), max_size=9)
+)
+def test_heads_are_found_by_their_magic(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    magics = [magic.to_bytes(4, "big") for magic in (*RECORD_MAGICS, BLANK_MAGIC)]
+
+    assert find_heads(data) == [at - 4 for at in range(len(data)) if data[at : at + 4] in magics]
+
+
+@pytest.mark.parametrize(
+    ("size", "magic", "room", "is_head"),
+    [
+        (SIZE_MIN, MAGIC, SIZE_MIN, True),
+        (SIZE_MIN, MAGIC_V2, SIZE_MIN, True),
+        (SIZE_MIN - 1, MAGIC, SIZE_MIN, False),
+        (SIZE_MIN + 1, MAGIC, SIZE_MIN, False),
+        (SIZE_MIN, BLANK_MAGIC, SIZE_MIN, False),
+    ],
+)
+def test_a_record_fits_into_its_room(size: int, magic: int, room: int, is_head: bool) -> None:
+    assert is_record_head(size, magic, room) == is_head

@@ -121,26 +121,38 @@ def leading_field(data: bytes, name: str, starts: Ints) -> Ints:
 
 def has_record_magic(data: bytes, starts: Ints) -> Bools:
     """Whether the bytes from each start on have the magic of a record."""
-    magic = gather(data, NUMPY_TYPES["magic"], starts + OFFSETS["magic"])
-    found: Bools = (magic == MAGIC) | (magic == MAGIC_V2)
+    return is_record_magic(gather(data, NUMPY_TYPES["magic"], starts + OFFSETS["magic"]))
+
+
+def is_record_magic(magics: npt.NDArray[np.generic]) -> Bools:
+    found: Bools = (magics == MAGIC) | (magics == MAGIC_V2)
     return found
 
 
-def host_offsets(name: str, sys_flags: Ints | int) -> Ints:
-    """The byte position in each record of a field that the hosts move, or of the body."""
-    found: Ints = _HOST_OFFSETS[name][(sys_flags & HOST_BITS) // BORN_HOST_V6]
+def hosts_of(sys_flags: Ints) -> Ints | int:
+    """The host bits of each record; 0 if all hosts are IPv4, so that nothing is looked up."""
+    hosts = sys_flags & HOST_BITS
+    return hosts if hosts.any() else 0
+
+
+def host_offsets(name: str, hosts: Ints | int) -> Ints:
+    """The byte position in each record of a field that the hosts move, or of the body.
+
+    :param hosts: host bits per record, or for all.
+    """
+    found: Ints = _HOST_OFFSETS[name][hosts // BORN_HOST_V6]
     return found
 
 
 def scatter_field(
-    data: bytearray, name: str, starts: Ints, sys_flags: Ints | int, values: npt.ArrayLike
+    data: bytearray, name: str, starts: Ints, hosts: Ints | int, values: npt.ArrayLike
 ) -> None:
     """Write a number field of records.
 
     :param starts: index of each record's first byte in `data`.
-    :param sys_flags: one per record, or one for all; `values` likewise.
+    :param hosts: host bits per record, or for all; `values` likewise.
     """
-    offsets = OFFSETS[name] if name in OFFSETS else host_offsets(name, sys_flags)
+    offsets = OFFSETS[name] if name in OFFSETS else host_offsets(name, hosts)
     scatter(data, NUMPY_TYPES[name], starts + offsets, values)
 
 
@@ -150,16 +162,16 @@ def find_layouts(data: bytes, starts: Ints, ends: Ints) -> RecordLayouts:
     :param starts: index of each record's first byte in `data`.
     :param ends: index after the last byte of each.
     """
-    sys_flags = leading_field(data, "sys_flag", starts)
-    body_at = starts + host_offsets("body", sys_flags)
+    hosts = hosts_of(leading_field(data, "sys_flag", starts))
+    body_at = starts + host_offsets("body", hosts)
     body_end = body_at + _column(
-        data, NUMPY_TYPES["body_size"], starts + host_offsets("body_size", sys_flags)
+        data, NUMPY_TYPES["body_size"], starts + host_offsets("body_size", hosts)
     )
-    is_short = leading_field(data, "magic", starts) == MAGIC
-    topic_size = _column(data, ">u1", body_end)
-    if not is_short.all():
-        topic_size = np.where(is_short, topic_size, _column(data, ">u2", body_end))
-    topic_at = body_end + np.where(is_short, 1, 2)
+    topic_at, topic_size = body_end + 1, _column(data, ">u1", body_end)
+    is_long = gather(data, NUMPY_TYPES["magic"], starts + OFFSETS["magic"]) != MAGIC
+    if is_long.any():
+        topic_at = topic_at + is_long
+        topic_size = np.where(is_long, _column(data, ">u2", body_end), topic_size)
     topic_end = topic_at + topic_size
     properties_at = topic_end + 2
     adds_up = properties_at + _column(data, ">u2", topic_end) == ends
@@ -174,7 +186,9 @@ def _column(data: bytes, dtype: str, at: Ints) -> Ints:
     Damaged records have such indices; `RecordLayouts.sound` is False for them.
     """
     last = len(data) - np.dtype(dtype).itemsize
-    return gather(data, dtype, np.minimum(np.maximum(at, 0), last)).astype(np.int64)
+    if len(at) and (at.min() < 0 or at.max() > last):
+        at = np.clip(at, 0, last)
+    return gather(data, dtype, at).astype(np.int64)
 
 
 class RecordBlock:
@@ -221,9 +235,7 @@ class RecordBlock:
         """The values of a number field, by its name in `layout.FIELDS`."""
         if name in OFFSETS:
             return leading_field(self.data, name, self.starts)
-        return _column(
-            self.data, NUMPY_TYPES[name], self.starts + host_offsets(name, self.sys_flags)
-        )
+        return _column(self.data, NUMPY_TYPES[name], self.starts + host_offsets(name, self.hosts))
 
     @property
     def queue_ids(self) -> Ints:
@@ -236,6 +248,10 @@ class RecordBlock:
     @cached_property
     def sys_flags(self) -> Ints:
         return self.field("sys_flag")
+
+    @cached_property
+    def hosts(self) -> Ints | int:
+        return hosts_of(self.sys_flags)
 
     @property
     def store_ms(self) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,10 @@ Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
 
+@overload
+def gather(data: bytes, dtype: np.dtype[np.void], at: Ints) -> npt.NDArray[np.void]: ...
+@overload
+def gather(data: bytes, dtype: npt.DTypeLike, at: Ints) -> npt.NDArray[np.generic]: ...
 def gather(data: bytes, dtype: npt.DTypeLike, at: Ints) -> npt.NDArray[np.generic]:
     """Read the values of type `dtype` at byte indices `at`, which need not be aligned."""
     kind = np.dtype(dtype)

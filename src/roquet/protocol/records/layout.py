@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MAGIC: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 """RocketMQ 5.x, with a two-byte topic length: read, never written."""
+RECORD_MAGICS: Final = (MAGIC, MAGIC_V2)
 BLANK_MAGIC: Final = 0xCBD43194
 BLANK_SIZE: Final = 8
 """Bytes of a blank that are written: its size and magic."""
@@ -119,6 +120,7 @@ RECORD_SIZE_MAX: Final = FRAME_SIZE_MAX + 1024 * 1024
 SIZE_AND_MAGIC: Final = fields_struct("size", "magic")
 _HEAD: Final = fields_struct("size", "magic", "physical_offset")
 HEAD_SIZE: Final = _HEAD.size
+_MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in (*RECORD_MAGICS, BLANK_MAGIC))
 
 # packing
 
@@ -224,6 +226,25 @@ def size_and_magic(data: bytes | bytearray | memoryview, at: int) -> tuple[int, 
     return size, magic
 
 
+def is_record_head(size: int, magic: int, room: int) -> bool:
+    """Whether a record of at most `room` bytes may begin with this size and magic."""
+    return magic in RECORD_MAGICS and SIZE_MIN <= size <= room
+
+
+def find_heads(data: bytes) -> list[int]:
+    """Indices in `data` where by its magic a record or a blank may begin, in ascending order.
+
+    An index is negative if the magic is in `data`, but not the size before it.
+    """
+    places: list[int] = []
+    for magic in _MAGIC_BYTES:
+        index = data.find(magic)
+        while index >= 0:
+            places.append(index - OFFSETS["magic"])
+            index = data.find(magic, index + 1)
+    return sorted(places)
+
+
 def size_at(head: bytes, at: int) -> int:
     """The size of the record at physical offset `at`, from its first `HEAD_SIZE` bytes.
 
@@ -232,7 +253,7 @@ def size_at(head: bytes, at: int) -> int:
     if len(head) < HEAD_SIZE:
         return 0
     size, magic, physical_offset = _HEAD.unpack_from(head)
-    is_head = magic in (MAGIC, MAGIC_V2) and physical_offset == at
+    is_head = magic in RECORD_MAGICS and physical_offset == at
     return size if is_head and size <= RECORD_SIZE_MAX else 0
 
 

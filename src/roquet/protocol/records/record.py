@@ -15,8 +15,7 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.records.layout import (
     FIELDS,
     HOST_BITS,
-    MAGIC,
-    MAGIC_V2,
+    RECORD_MAGICS,
     SIZE_MIN,
     checksum,
     fields_struct,
@@ -156,7 +155,7 @@ def decode(data: bytes | bytearray | memoryview, at: int = 0, *, verify: bool = 
     if available < SIZE_MIN:
         raise CorruptRecord(at, f"{available} bytes are too few")
     size, magic, sys_flag = _TO_DECODE.unpack_from(data, at)
-    if magic not in (MAGIC, MAGIC_V2):
+    if magic not in RECORD_MAGICS:
         raise CorruptRecord(at, f"magic {magic:#010x}")
     if not SIZE_MIN <= size <= available:
         raise CorruptRecord(at, f"size {size} of {available} bytes left")

@@ -53,5 +53,5 @@ def rewritten(
         ("prepared_offset", 0),
     )
     for name, values in columns:
-        scatter_field(records, name, starts, block.sys_flags, values)
+        scatter_field(records, name, starts, block.hosts, values)
     return RecordBlock(at, bytes(records), starts, len(records))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.common.units import PhysicalOffset
-from roquet.protocol.records.block import RecordLayouts, find_layouts, host_offsets
+from roquet.protocol.records.block import (
+    RecordLayouts,
+    find_layouts,
+    host_offsets,
+    hosts_of,
+    is_record_magic,
+)
 from roquet.protocol.records.columns import gather
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
-from roquet.protocol.records.layout import MAGIC, MAGIC_V2, NUMPY_TYPES, OFFSETS
+from roquet.protocol.records.layout import NUMPY_TYPES, OFFSETS
 from roquet.protocol.records.message import (
     COMPRESSED,
     COMPRESSION_TYPE_BITS,
@@ -238,8 +244,8 @@ class _Columns:
 
     @cached_property
     def _head(self) -> npt.NDArray[np.void]:
-        head = cast(npt.NDArray[np.void], gather(self._data, _HEAD, self._starts))
-        self._refuse((head["magic"] != MAGIC) & (head["magic"] != MAGIC_V2))
+        head = gather(self._data, _HEAD, self._starts)
+        self._refuse(~is_record_magic(head["magic"]))
         return head
 
     @cached_property
@@ -257,13 +263,16 @@ class _Columns:
         self._refuse(~shape.sound)
         return shape
 
+    @cached_property
+    def _hosts(self) -> Ints | int:
+        return hosts_of(self._head["sys_flag"].astype(np.int64))
+
     def _at(self, name: str) -> Ints:
         """Where a field after the born host begins in each record.
 
         It is found from the body, which only a sound record has.
         """
-        sys_flags = self._head["sys_flag"]
-        before_body = host_offsets("body", sys_flags) - host_offsets(name, sys_flags)
+        before_body = host_offsets("body", self._hosts) - host_offsets(name, self._hosts)
         return self._shape.body_at - before_body
 
     @cached_property

@@ -9,10 +9,18 @@ from typing import Final
 import numpy as np
 
 from roquet.errors import CorruptRecord
-from roquet.protocol.records.block import RecordBlock, RecordLayouts, leading_field, record_starts
+from roquet.protocol.records.block import (
+    RecordBlock,
+    RecordLayouts,
+    has_record_magic,
+    is_record_magic,
+    leading_field,
+    record_starts,
+)
 from roquet.protocol.records.columns import Bools, Ints, gather
-from roquet.protocol.records.layout import MAGIC, MAGIC_V2, SIZE_MIN
+from roquet.protocol.records.layout import MAGIC, NUMPY_TYPES, SIZE_MIN
 
+_SIZE_AND_MAGIC: Final = np.dtype([(name, NUMPY_TYPES[name]) for name in ("size", "magic")])
 LARGE: Final = 32 << 10
 """Bytes from which decoding in columns is faster than record by record."""
 _IN_STEP_MAX: Final = 64
@@ -89,9 +97,8 @@ def _starts_by_magic(data: bytes) -> Ints | None:
     """
     everything = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(everything[4:-3] == MAGIC >> 24)
-    magics = gather(data, ">u4", places + 4)
-    starts = places[(magics == MAGIC) | (magics == MAGIC_V2)]
-    ends = starts + gather(data, ">i4", starts)
+    starts = places[has_record_magic(data, places)]
+    ends = starts + leading_field(data, "size", starts)
     is_chain = (
         len(starts) > 0
         and np.array_equal(starts, np.concatenate(([0], ends[:-1])))
@@ -111,11 +118,10 @@ def _starts_in_step(data: bytes, bodies: Sequence[bytes]) -> Ints | None:
     while len(at):
         if (ends - at < SIZE_MIN).any():
             return None
-        sizes = gather(data, ">i4", at).astype(np.int64)
-        magics = gather(data, ">u4", at + 4)
-        if (
-            (sizes < SIZE_MIN) | (at + sizes > ends) | ((magics != MAGIC) & (magics != MAGIC_V2))
-        ).any():
+        heads = gather(data, _SIZE_AND_MAGIC, at)
+        sizes = heads["size"].astype(np.int64)
+        is_record = is_record_magic(heads["magic"]) & (sizes >= SIZE_MIN) & (at + sizes <= ends)
+        if not is_record.all():
             return None
         found.append(at)
         at = at + sizes

@@ -19,10 +19,8 @@ from roquet.protocol.records.layout import (
     BLANK_MAGIC,
     BLANK_SIZE,
     HEAD_SIZE,
-    MAGIC,
-    MAGIC_V2,
-    SIZE_MIN,
     blank,
+    is_record_head,
     size_and_magic,
     size_at,
 )
@@ -406,7 +404,7 @@ class CommitLog:
         size, magic = size_and_magic(data, 0)
         if magic == BLANK_MAGIC:
             return None
-        if magic not in (MAGIC, MAGIC_V2) or size < SIZE_MIN or at + size > self.next_file(at):
+        if not is_record_head(size, magic, self.next_file(at) - at):
             raise CorruptRecord(at, f"size {size}, magic {magic:#010x}")
         return size
 

@@ -19,9 +19,11 @@ from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.layout import (
     BLANK_MAGIC,
     BLANK_SIZE,
-    MAGIC,
-    MAGIC_V2,
+    RECORD_MAGICS,
     SIZE_MIN,
+    fields_struct,
+    find_heads,
+    is_record_head,
     size_and_magic,
 )
 from roquet.protocol.records.record import BAD_CHECKSUM, check
@@ -31,13 +33,9 @@ from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_r
 SEARCHED_AT_ONCE: Final = 64 * 1024 * 1024
 """Bytes searched at once: a slave searches on the event loop, and 64 MiB take some 50 ms."""
 _PIECE: Final = 1024 * 1024
-_BEFORE_MAGIC: Final = 4
-_PHYSICAL_AT: Final = 28
-_PHYSICAL_END: Final = 36
+_PHYSICAL_OFFSET: Final = fields_struct("physical_offset")
 _COLUMNS_FROM: Final = 8
 """Fewer records are checked one by one, since columns would cost more."""
-_RECORD_MAGICS: Final = (MAGIC, MAGIC_V2)
-_MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC, MAGIC_V2, BLANK_MAGIC))
 
 SECTOR: Final = 512
 """Bytes that a drive writes as a whole or not at all."""
@@ -97,11 +95,7 @@ class HoleScanner:
         self.is_done = True
         size, magic = self._head(at)
         next_at = PhysicalOffset(at + size)
-        if (
-            magic in _RECORD_MAGICS
-            and size >= SIZE_MIN
-            and next_at + BLANK_SIZE <= self._log.next_file(at)
-        ):
+        if is_record_head(size, magic, self._log.next_file(at) - at - BLANK_SIZE):
             if next_at + BLANK_SIZE <= self._log.readable_to:
                 # not verified: if the next record's body is damaged, it is a hole of its own
                 found = self._judge(next_at, verify=False)
@@ -133,10 +127,10 @@ class HoleScanner:
                 self.is_done = False
                 return None
             data = self._log.read(at, _PIECE + BLANK_SIZE)
-            for place in _places_of_magic(data):
+            for place in find_heads(data):
                 found = (
                     self._judge(PhysicalOffset(at + place), verify=True)
-                    if at + place > hole
+                    if place >= 0 and at + place > hole
                     else _Found.NOTHING
                 )
                 if found is not _Found.NOTHING:
@@ -158,13 +152,13 @@ class HoleScanner:
         room = self._log.next_file(at) - at
         if magic == BLANK_MAGIC and size == room:
             return _Found.VALID
-        if magic not in _RECORD_MAGICS or not SIZE_MIN <= size <= room:
+        if not is_record_head(size, magic, room):
             return _Found.NOTHING
-        head = self._log.read(at, _PHYSICAL_END)
-        if len(head) < _PHYSICAL_END:
+        head = self._log.read(at, _PHYSICAL_OFFSET.size)
+        if len(head) < _PHYSICAL_OFFSET.size:
             return self._unfinished
         # checked before the whole record is read: a body may be full of bytes that look like heads
-        if int.from_bytes(head[_PHYSICAL_AT:], "big") != at:
+        if _PHYSICAL_OFFSET.unpack(head)[0] != at:
             return _Found.NOTHING
         data = self._log.read(at, size)
         if len(data) < size:
@@ -174,17 +168,6 @@ class HoleScanner:
         except CorruptRecord:
             return _Found.NOTHING
         return _Found.VALID
-
-
-def _places_of_magic(data: bytes) -> list[int]:
-    """Indexes in `data` where a record or a blank may begin, by its magic number."""
-    places: list[int] = []
-    for magic in _MAGICS:
-        index = data.find(magic, _BEFORE_MAGIC)
-        while index >= 0:
-            places.append(index - _BEFORE_MAGIC)
-            index = data.find(magic, index + 1)
-    return sorted(places)
 
 
 def pieces(
@@ -294,7 +277,7 @@ def is_lost_write(log: CommitLog, hole: Hole) -> bool:
     if any(of_next) and hole.end % SECTOR >= _ZEROS_AT_END and not any(data[-_ZEROS_AT_END:]):
         return False
     size, magic = size_and_magic(data.ljust(BLANK_SIZE, b"\0"), 0)
-    head = BLANK_SIZE if magic in _RECORD_MAGICS and size == len(data) else 0
+    head = BLANK_SIZE if magic in RECORD_MAGICS and size == len(data) else 0
     """Bytes of the header that lead to the next record, so they are as they were written."""
     if not any(of_next):
         data += of_next

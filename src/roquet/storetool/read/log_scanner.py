@@ -17,9 +17,9 @@ from roquet.protocol.records.block import RecordBlock, record_starts
 from roquet.protocol.records.layout import (
     BLANK_MAGIC,
     BLANK_SIZE,
-    MAGIC,
-    MAGIC_V2,
     SIZE_MIN,
+    find_heads,
+    is_record_head,
     size_and_magic,
 )
 from roquet.protocol.records.record import check
@@ -28,8 +28,6 @@ from roquet.storetool.files import DataFile, SegmentFiles, data_pieces
 
 PIECE_SIZE: Final = 8 << 20
 NO_FILE: Final = "no file has these bytes"
-_MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC, MAGIC_V2, BLANK_MAGIC))
-_BEFORE_MAGIC: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class LogScanner:
         data = self._log.read(at, size if self._limit is None else min(size, self._limit - at))
         if len(data) >= SIZE_MIN:
             size, magic = size_and_magic(data, 0)
-            if magic in (MAGIC, MAGIC_V2) and len(data) < size <= self._log.file_size:
+            if is_record_head(size, magic, self._log.file_size) and size > len(data):
                 data = self._log.read(at, size)
         return data
 
@@ -181,17 +179,9 @@ def places_of_magic(file: DataFile, at: int) -> Iterator[int]:
         before = before if start == expected else b""
         text = before + data
         first = start - len(before)
-        places = [first + place for magic in _MAGICS for place in _all_places(text, magic)]
-        yield from (file.start + place - _BEFORE_MAGIC for place in sorted(places))
+        yield from (file.start + first + place for place in find_heads(text))
         before = text[-3:]
         expected = start + len(data)
-
-
-def _all_places(text: bytes, wanted: bytes) -> Iterator[int]:
-    place = text.find(wanted)
-    while place >= 0:
-        yield place
-        place = text.find(wanted, place + 1)
 
 
 def arrival_at(log: SegmentFiles, at: int) -> DispatchRequest | str:
@@ -200,7 +190,7 @@ def arrival_at(log: SegmentFiles, at: int) -> DispatchRequest | str:
     if len(data) < SIZE_MIN:
         return NO_FILE
     size, magic = size_and_magic(data, 0)
-    if magic not in (MAGIC, MAGIC_V2) or not SIZE_MIN <= size <= log.file_size:
+    if not is_record_head(size, magic, log.file_size):
         return "no record begins there"
     record = memoryview(log.read(at, size))
     try:
