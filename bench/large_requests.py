@@ -232,7 +232,7 @@ class Served:
         await self.broker.kill()
 
 
-_ready: tuple[Connection, Command, bytes]
+_ready: tuple[Connection, Command]
 
 
 def get_ready(address: str, request: Command) -> int:
@@ -241,18 +241,16 @@ def get_ready(address: str, request: Command) -> int:
     """
     global _ready
     connection = in_process.connections.wait(in_process.connections[0].connection(address))
-    _ready = connection, request, connection._frame(request)
-    return len(_ready[2])
+    _ready = connection, request
+    return len(request.encode())
 
 
 def answered() -> int:
     """It is sent; the answer's code."""
 
     async def answer() -> Command:
-        connection, request, frame = _ready
-        waiting = connection._expect(request.opaque)
-        connection.send(frame)
-        return await asyncio.wait_for(waiting, TIMEOUT_MS / 1000)
+        connection, request = _ready
+        return await connection.calls.call(request, TIMEOUT_MS)
 
     return in_process.connections.wait(answer()).code
 

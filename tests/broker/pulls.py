@@ -31,6 +31,7 @@ from roquet.storage.store import Store, StoreConfig
 from roquet.transport.connection import Connection
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one
+from tests.transport.stub_transport import StubPeer
 
 FORBID = 9999
 """A request that makes the topic one that may not be read."""
@@ -49,7 +50,12 @@ class Side:
     """
 
     def __init__(
-        self, config: PullConfig | None = None, *, slave_reads: bool = True, held_max: int = 1000
+        self,
+        config: PullConfig | None = None,
+        *,
+        slave_reads: bool = True,
+        held_max: int = 1000,
+        learns: bool = True,
     ) -> None:
         self.loop_ms = 0.0
         limits = FetchLimits(20_000, size_in_memory=4000, size_on_disk=1500)
@@ -87,8 +93,16 @@ class Side:
             self.traffic,
             OffsetMovedEvents(self.store, EndOfTurn(lambda: None), "b", lambda: NOW_MS),
         )
-        self.connection = Connection(pulls.routes() | {FORBID: self._forbid})
+        self.connection = Connection(
+            pulls.routes() | {FORBID: self._forbid},
+            fast_paths={FastPull: pulls.fast_path} if learns else {},
+        )
+        self._peer = StubPeer(self.connection)
         self.subscribe("*")
+
+    def pull(self, *frames: bytes) -> list[bytes]:
+        """The answers to frames that come in one read; none if they break the protocol."""
+        return self._peer.ask(*frames)
 
     def _changed(self, then: Then | None = None) -> None:
         assert then is None
@@ -117,8 +131,9 @@ class Side:
         ]
 
     def templates(self) -> int:
-        learnt = (known for known in self.connection.fast_paths if isinstance(known, FastPull))
-        return sum(len(alike) for known in learnt for alike in known._templates.known.values())
+        known = self.connection.dispatcher.fast_path(FastPull)
+        assert known is not None
+        return sum(len(alike) for alike in known._templates.known.values())
 
 
 def pull_frame(

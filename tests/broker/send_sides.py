@@ -24,7 +24,6 @@ from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.transactions.half_messages import HalfMessages
 from roquet.common.runtime import Runtime
-from roquet.errors import PeerError
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.records.batch import batch_item
 from roquet.protocol.records.message import join_properties
@@ -33,18 +32,29 @@ from roquet.protocol.remoting.command import JSON, Command
 from roquet.storage.files.disk import Disk
 from roquet.storage.store import Store, StoreConfig
 from roquet.transport.connection import Connection
+from roquet.transport.dispatcher import FastPathMakers
+from roquet.transport.handling import Answer
 from roquet.transport.slices import Slices
+from tests.transport.stub_transport import StubPeer
 
 NOW_MS = 1_700_000_000_000
 
 
 class Side:
-    """One broker's send path on one connection, with or without learning."""
+    """One broker's send path on one connection, with or without learning.
+
+    :param also: fast paths that are tried after that of sends.
+    """
 
     def __init__(
-        self, folder: Path, *, learns: bool, entries_per_file: int = 1000, disk: Disk | None = None
+        self,
+        folder: Path,
+        *,
+        learns: bool,
+        entries_per_file: int = 1000,
+        disk: Disk | None = None,
+        also: FastPathMakers[Connection] | None = None,
     ) -> None:
-        self.learns = learns
         config = StoreConfig(
             folder,
             [folder / "commitlog"],
@@ -72,30 +82,25 @@ class Side:
             HalfMessages(self.store, metadata, ConsumerOffsets(), turn, clock, levels),
             Slices(),
         )
-        self.connection = Connection(sends.routes())
-        self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])
+        self.sent_slowly = 0
+        """Sends that took the slow path."""
+
+        def send(request: Command, connection: Connection) -> Answer:
+            self.sent_slowly += 1
+            return sends.send(request, connection)
+
+        self.connection = Connection(
+            dict.fromkeys(sends.routes(), send),
+            fast_paths={FastSend: sends.fast_path, **(also or {})} if learns else {},
+        )
+        self._peer = StubPeer(self.connection)
 
     def _changed(self, then: Then | None = None) -> None:
         assert then is None
 
     def take(self, *frames: bytes) -> list[bytes]:
-        """The answers to frames that come in one read; less of them when the connection would be
-        closed.
-        """
-
-        def slow_path(frame: bytes) -> bytes | None:
-            try:
-                return self.connection._take(frame)
-            except PeerError:
-                return None
-
-        answers: list[bytes | None] = []
-        for at, frame in enumerate(frames):
-            if self.learns and self.connection.fast_paths:
-                answers += self.connection.fast_paths[0].take(list(frames[at:]), slow_path)
-                break
-            answers.append(slow_path(frame))
-        return [answer for answer in answers if answer is not None]
+        """The answers to frames that come in one read; none if they break the protocol."""
+        return self._peer.ask(*frames)
 
     def log_bytes(self) -> bytes:
         return bytes(self.store.log.read(self.store.log.start, 1 << 20))
@@ -109,8 +114,9 @@ class Side:
 
     @property
     def templates(self) -> int:
-        learnt = (known for known in self.connection.fast_paths if isinstance(known, FastSend))
-        return sum(len(alike) for known in learnt for alike in known._templates.known.values())
+        known = self.connection.dispatcher.fast_path(FastSend)
+        assert known is not None
+        return sum(len(alike) for alike in known._templates.known.values())
 
 
 def send_frame(

@@ -50,18 +50,16 @@ class Deaf(Client):
         return request.answer(0)
 
     def stop_reading(self) -> None:
-        self._transport().pause_reading()
+        self._connection().pause_reading()
 
     def read_again(self) -> None:
-        self._transport().resume_reading()
+        self._connection().resume_reading()
 
-    def _transport(self) -> asyncio.Transport:
+    def _connection(self) -> Connection:
         async def connection() -> Connection:
             return await self.channels.connection(self.broker)
 
-        transport = self.host.call(connection)._transport
-        assert transport is not None
-        return transport
+        return self.host.call(connection)
 
 
 class Replier(Client):
@@ -249,7 +247,7 @@ def test_a_one_way_sender_waits_for_a_broker_that_does_not_read(
         nonlocal sent
         while sent < 200:
             await connection.room(2_000)
-            connection.notify(Command(9999, body=bytes(LARGE)))
+            connection.calls.notify(Command(9999, body=bytes(LARGE)))
             sent += 1
 
     async def send_until_it_is_too_much() -> None:
@@ -260,8 +258,7 @@ def test_a_one_way_sender_waits_for_a_broker_that_does_not_read(
     async def stop_reading() -> None:
         for each in serving(node).parts.peers.connections:
             assert isinstance(each, Connection)
-            assert each._transport is not None
-            each._transport.pause_reading()
+            each.pause_reading()
 
     task = host.start(send_until_it_is_too_much)
     sim.run_until(lambda: sent > 0, 5)

@@ -64,15 +64,13 @@ class Asked:
 
     async def _ask(self) -> None:
         connection = await self.client.channels.connection(BROKER)
-        frames = [connection._frame(request) for request in self._requests]
-        waiting = [connection._expect(request.opaque) for request in self._requests]
+        waiting = connection.calls.begin(self._requests)
         for each in waiting:
             each.add_done_callback(
                 lambda done: (
                     None if done.cancelled() or done.exception() else self._came(done.result())
                 )
             )
-        connection.send(b"".join(frames))
         await asyncio.wait(waiting)
 
     def _came(self, answer: Command) -> None:
@@ -97,16 +95,12 @@ def test_others_are_served_between_its_parts_and_it_is_stored_as_one(
     assert (broker.store.stored, large.answers) == (count, []), (
         "nothing of it is stored before all of it is packed"
     )
-    assert not any(
-        peer._transport is not None and peer._transport.is_reading() for peer in peers(broker)
-    )
     append_one(broker.store, broker.store.queue("T", 0), b"meanwhile")
+    assert not any(peer.is_reading for peer in peers(broker))
     sim.run_until(lambda: bool(large.answers), 60)
     assert large.answers[0].code == ResponseCode.SUCCESS
     assert bodies_in(broker.store, "T") == [b"meanwhile", *ONE_BY_ONE]
-    assert all(
-        peer._transport is not None and peer._transport.is_reading() for peer in peers(broker)
-    )
+    assert all(peer.is_reading for peer in peers(broker))
     assert broker.parts.slices.count - before > COUNT // 32 // STEPS_MAX
 
 
@@ -175,7 +169,7 @@ def test_what_changes_while_it_is_packed_counts(
 def test_of_a_client_that_leaves_nothing_is_stored(sim: Simulation, broker: Broker) -> None:
     end = broker.store.log.end
     left = Asked(sim, "10.0.0.9", [batch(ONE_BY_ONE), single(b"after it")])
-    sim.run_until(lambda: any(peer._is_waiting for peer in peers(broker)), 10)
+    sim.run_until(lambda: any(peer.unanswered for peer in peers(broker)), 10)
     for peer in peers(broker):
         peer.abort()
     sim.run_for(5)

@@ -356,7 +356,7 @@ class FakeBroker:
 
     def _tell_members(self, group: str) -> None:
         for connection in self.members[group].values():
-            connection.notify(
+            connection.calls.notify(
                 Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
             )
 

@@ -60,7 +60,7 @@ class Peer:
     ) -> Command:
         request = Command(code, {name: str(value) for name, value in fields.items()}, body)
         request.version, request.header_type = version, header_type
-        return await self.connection.call(request, 5000)
+        return await self.connection.calls.call(request, 5000)
 
     async def register(self, body: bytes = BODY, *, version: int = 409, **changes: Any) -> Command:
         return await self.ask(
@@ -670,7 +670,7 @@ async def test_a_recorded_question_gets_the_recorded_answer(peer: Peer, asked: P
     address, made_later = told_by(frame(asked), expected)
     await register_recorded(peer, address, made_later | registered_at_start())
 
-    answer = await peer.connection.call(frame(asked), 5000)
+    answer = await peer.connection.calls.call(frame(asked), 5000)
 
     assert_same(answer, expected)
     without_help_page = expected.remark and expected.remark.partition("\n")[0]
@@ -684,9 +684,9 @@ async def test_a_recorded_registration_counts(peer: Peer, sent: Path) -> None:
     topics = load(twin.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
 
     if request.is_one_way:
-        peer.connection.notify(request)
+        peer.connection.calls.notify(request)
     else:
-        assert_same(await peer.connection.call(request, 5000), answer_to(sent))
+        assert_same(await peer.connection.calls.call(request, 5000), answer_to(sent))
 
     listed = load((await peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).body)[
         "topicList"
@@ -711,17 +711,17 @@ async def test_a_recorded_version_is_the_registered_one(peer: Peer, asked: Path)
     names: dict[str, Any] = dict(request.fields)
     await peer.register(dump_bytes(Registration(TopicTable({}, version)).to_json()), **names)
 
-    assert_same(await peer.connection.call(request, 5000), answer_to(asked))
+    assert_same(await peer.connection.calls.call(request, 5000), answer_to(asked))
 
 
 @pytest.mark.parametrize("asked", recorded("broker-4.9.7/104-*.request.bin"))
 async def test_a_recorded_goodbye_counts(peer: Peer, asked: Path) -> None:
-    came = await peer.connection.call(
+    came = await peer.connection.calls.call(
         frame(asked.with_name(asked.name.replace("104-un", "103-"))), 5000
     )
     assert came.code == ResponseCode.SUCCESS
 
-    assert_same(await peer.connection.call(frame(asked), 5000), answer_to(asked))
+    assert_same(await peer.connection.calls.call(frame(asked), 5000), answer_to(asked))
 
     assert load((await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)["brokerAddrTable"] == {}
 
@@ -755,7 +755,7 @@ async def test_a_recorded_administrator_gets_the_recorded_answer(peer: Peer, ask
     )
     await put(peer, "broker-a:4", topic=request.fields.get("key", "Admin4"))
 
-    answer = await peer.connection.call(request, 5000)
+    answer = await peer.connection.calls.call(request, 5000)
 
     assert (answer.code, answer.remark, answer.fields) == (
         expected.code,
@@ -789,10 +789,10 @@ async def test_a_recorded_slave_is_told_what_it_was_told(peer: Peer) -> None:
     }
     await peer.register(clusterName="DefaultCluster", brokerName="broker-a", **addresses)
 
-    answer = await peer.connection.call(
+    answer = await peer.connection.calls.call(
         frame(frames / "103-register-broker-slave-json.request.bin"), 5000
     )
-    gone = await peer.connection.call(
+    gone = await peer.connection.calls.call(
         frame(frames / "104-unregister-broker-json.request.bin"), 5000
     )
 

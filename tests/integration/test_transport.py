@@ -13,7 +13,7 @@ import pytest
 
 from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused
 from roquet.protocol.remoting.codes import ResponseCode
-from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.command import ONE_WAY, Command, decode
 from roquet.transport import server as server_module
 from roquet.transport.channels import Channels, split_address
 from roquet.transport.connection import Connection, Handler
@@ -48,7 +48,7 @@ def break_rules(request: Command, connection: Connection) -> Command:
 
 
 def ask_back(request: Command, connection: Connection) -> bytes:
-    connection.notify(Command(ECHO))
+    connection.calls.notify(Command(ECHO))
     return request.answer(0, "asked back").encode()
 
 
@@ -108,7 +108,7 @@ async def test_answers_find_their_requests_whatever_their_order(both: Both) -> N
     client = await both.connect()
 
     answers = await asyncio.gather(
-        *(client.call(Command(ECHO, {"n": str(n)}), 5000) for n in range(100))
+        *(client.calls.call(Command(ECHO, {"n": str(n)}), 5000) for n in range(100))
     )
 
     assert [answer.fields["n"] for answer in answers] == [str(n) for n in range(100)]
@@ -128,27 +128,22 @@ async def test_a_handler_that_cannot_is_an_answer_with_a_code(
 ) -> None:
     client = await both.connect()
 
-    answer = await client.call(Command(code), 5000)
+    answer = await client.calls.call(Command(code), 5000)
 
     assert (answer.code, answer.remark) == (answer_code, remark)
-    assert (await client.call(Command(ECHO), 5000)).code == 0
+    assert (await client.calls.call(Command(ECHO), 5000)).code == 0
 
 
 async def test_one_way_requests_are_never_answered(both: Both) -> None:
-    client = await both.connect()
-    heard: list[Command] = []
-    original = client.data_received
+    reader, writer = await asyncio.open_connection("127.0.0.1", both.port)
+    asked = [Command(code, flag=ONE_WAY) for code in (ECHO, REFUSE, FAIL, 9999)]
+    asked.append(Command(ECHO, opaque=7))
+    writer.write(b"".join(request.encode() for request in asked))
 
-    def listen(data: bytes) -> None:
-        heard.append(Command(0, body=data))
-        original(data)
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    assert decode(await reader.readexactly(size)).opaque == 7
 
-    client.data_received = listen  # type: ignore[method-assign]
-    for code in (ECHO, REFUSE, FAIL, 9999):
-        client.notify(Command(code))
-    await client.call(Command(ECHO), 5000)
-
-    assert len(heard) == 1
+    writer.close()
 
 
 async def test_a_server_may_ask_over_the_same_connection(both: Both) -> None:
@@ -158,7 +153,7 @@ async def test_a_server_may_ask_over_the_same_connection(both: Both) -> None:
         asked.append(request.code)
 
     client = await both.connect({ECHO: hear})
-    answer = await client.call(Command(ASK_BACK), 5000)
+    answer = await client.calls.call(Command(ASK_BACK), 5000)
 
     assert answer.remark == "asked back"
     assert asked == [ECHO]
@@ -168,9 +163,9 @@ async def test_a_call_without_an_answer_times_out_and_the_connection_stays(both:
     client = await both.connect()
 
     with pytest.raises(CallTimeout, match=f"did not answer request {NEVER} within 1 ms"):
-        await client.call(Command(NEVER), 1)
+        await client.calls.call(Command(NEVER), 1)
 
-    assert (await client.call(Command(ECHO), 5000)).code == 0
+    assert (await client.calls.call(Command(ECHO), 5000)).code == 0
 
 
 async def test_a_peer_that_breaks_the_protocol_loses_its_connection_and_its_calls(
@@ -180,11 +175,11 @@ async def test_a_peer_that_breaks_the_protocol_loses_its_connection_and_its_call
     other = await both.connect()
 
     with pytest.raises(ConnectionClosed):
-        await client.call(Command(BREAK), 5000)
+        await client.calls.call(Command(BREAK), 5000)
 
     await settled(lambda: not client.is_open)
     assert len(both.ended) == 1
-    assert (await other.call(Command(ECHO), 5000)).code == 0
+    assert (await other.calls.call(Command(ECHO), 5000)).code == 0
 
 
 async def test_bytes_that_are_no_frame_close_the_connection(both: Both) -> None:
@@ -200,12 +195,12 @@ async def test_a_call_over_a_closed_connection_fails_at_once(both: Both) -> None
     client.close()
 
     with pytest.raises(ConnectionClosed):
-        await client.call(Command(ECHO), 5000)
+        await client.calls.call(Command(ECHO), 5000)
 
 
 async def test_a_closed_server_has_no_connection_left(both: Both) -> None:
     client = await both.connect()
-    await client.call(Command(ECHO), 5000)
+    await client.calls.call(Command(ECHO), 5000)
 
     await both.server.close()
 

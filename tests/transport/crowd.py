@@ -73,7 +73,7 @@ class Crowd:
             await self.later.wait()
             return request.answer(0)
 
-        connection.answer_later(request, work())
+        connection.later.answer(request, work())
 
     @property
     def held(self) -> list[tuple[int, int]]:

@@ -7,16 +7,18 @@ import errno
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 
 import pytest
 
 from roquet.errors import ConnectionClosed, Refused
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
-from roquet.protocol.remoting.command import HEADER_SIZE_MAX, Command
+from roquet.protocol.remoting.command import HEADER_SIZE_MAX, Command, decode
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
+from roquet.transport.dispatcher import FastPathMakers
+from roquet.transport.handling import SlowPath
 from roquet.transport.limits import CALLER
 from roquet.transport.server import Server
 from tests.simulation.simulation import Simulation
@@ -34,12 +36,12 @@ class Refusing:
         self._connection = connection
         self._error = error
 
-    def take(
-        self, asked: Iterable[bytes], slow_path: Callable[[bytes], bytes | None]
-    ) -> list[bytes]:
-        frames = iter(asked)
-        answers = [self._connection.failed(next(frames), self._error)]
-        return answers + [answer for frame in frames if (answer := slow_path(frame)) is not None]
+    def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
+        answers = []
+        for number, frame in enumerate(frames):
+            refused = self._connection.failure(decode(frame), self._error).encode()
+            answers.append(slow_path(frame) if number else refused)
+        return [answer for answer in answers if answer is not None]
 
 
 @pytest.mark.parametrize(
@@ -53,21 +55,25 @@ def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(
     error: Exception, code: ResponseCode
 ) -> None:
     def learn(request: Command, connection: Connection) -> Command:
-        connection.fast_paths.append(Refusing(connection, error))
+        connection.dispatcher.fast_path(Refusing)
         return request.answer(ResponseCode.SUCCESS)
+
+    def server() -> Server:
+        makers: FastPathMakers[Connection] = {Refusing: lambda each: Refusing(each, error)}
+        return Server({LEARN: learn}, fast_paths=makers)
 
     async def ask() -> list[int]:
         channels = Channels()
         await channels.call(f"{SERVER}:{PORT}", Command(LEARN), 1000)
         connection = await channels.connection(f"{SERVER}:{PORT}")
         answers = await asyncio.gather(
-            *(connection.call(Command(code), 1000) for code in (ASK, LEARN, ASK))
+            *(connection.calls.call(Command(code), 1000) for code in (ASK, LEARN, ASK))
         )
         await channels.close()
         return [answer.code for answer in answers]
 
     with Simulation(1) as sim:
-        sim.host(SERVER).call(lambda: Server({LEARN: learn}).listen("0.0.0.0", PORT))
+        sim.host(SERVER).call(lambda: server().listen("0.0.0.0", PORT))
         unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert sim.host(CLIENT).call(ask) == [code, ResponseCode.SUCCESS, unknown]
 
@@ -109,8 +115,8 @@ def test_a_request_that_cannot_be_encoded_leaves_nothing_that_waits() -> None:
         connection = Connection({}, encode=refuse)
         await loop.create_connection(lambda: connection, SERVER, PORT)
         for work in (
-            connection.call(Command(ASK), 1000),
-            connection.call_all([Command(ASK)], 1000),
+            connection.calls.call(Command(ASK), 1000),
+            connection.calls.call_all([Command(ASK)], 1000),
         ):
             with pytest.raises(ValueError, match="no such field"):
                 await work
@@ -159,7 +165,7 @@ def test_requests_that_take_long_are_answered_in_several_turns_though_they_came_
         connection = await channels.connection(f"127.0.0.1:{port}")
         counting = asyncio.create_task(count())
         try:
-            return await connection.call_all(
+            return await connection.calls.call_all(
                 [Command(RequestCode.HEART_BEAT) for _ in range(40)], 60_000
             )
         finally:
@@ -221,7 +227,7 @@ def test_a_broker_that_asks_on_and_reads_no_answer_is_left() -> None:
         connection = await channels.connection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         try:
             with pytest.raises(ConnectionClosed):
-                await connection.call(Command(LEARN), 10_000)
+                await connection.calls.call(Command(LEARN), 10_000)
         finally:
             await channels.close()
             server.close()

@@ -92,7 +92,7 @@ def test_what_is_sent_to_it_meanwhile_does_not_keep_it(play: Play) -> None:
         (connection,) = crowd.server.connections
 
         def is_ended() -> bool:
-            connection.notify(Command(ECHO))
+            connection.calls.notify(Command(ECHO))
             return not crowd.server.connections
 
         await until(is_ended)
@@ -122,7 +122,7 @@ def test_a_caller_ends_a_connection_whose_server_does_not_read(
         monkeypatch.setattr("roquet.transport.channels.CALLER", impatient(answer_bytes_max=1 << 62))
         channels = Channels()
         connection = await channels.connection(address)
-        connection.notify(Command(ECHO, body=bytes(KERNEL)))
+        connection.calls.notify(Command(ECHO, body=bytes(KERNEL)))
         await until(lambda: not connection.is_open)
         assert await channels.connection(address) is not connection, (
             "the next call opens another one"
@@ -274,7 +274,7 @@ def test_a_frame_beyond_what_one_connection_may_send_ends_it(
 def test_a_peer_that_breaks_the_protocol_and_does_not_read_is_not_waited_for(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roquet.transport.connection.END_S", 0.02)
+    monkeypatch.setattr("roquet.transport.wire.END_S", 0.02)
 
     async def scene(crowd: Crowd) -> None:
         peer = await crowd.join()

@@ -110,7 +110,7 @@ class Served:
 
     async def calling(self, channels: Channels, *codes: int) -> list[int]:
         connection = await channels.connection(f"{SERVER}:80")
-        answers = await connection.call_all([Command(code) for code in codes], 5000)
+        answers = await connection.calls.call_all([Command(code) for code in codes], 5000)
         return [answer.code for answer in answers]
 
 
@@ -156,7 +156,9 @@ def test_of_all_connections_a_few_long_answers_are_made_at_a_time() -> None:
         port = await server.listen("127.0.0.1", 0)
         clients = [Channels() for _ in range(count)]
         connections = [await each.connection(f"127.0.0.1:{port}") for each in clients]
-        twice = (each.call_all([Command(LONG), Command(LONG)], 10_000) for each in connections)
+        twice = (
+            each.calls.call_all([Command(LONG), Command(LONG)], 10_000) for each in connections
+        )
         answers = await asyncio.gather(*twice)
         assert [answer.code for both in answers for answer in both] == [0] * 2 * count
         for each in clients:

@@ -53,7 +53,7 @@ async def serving(files: Files | None, trusted: Path | None = None) -> AsyncIter
     open_ones: list[Connection] = []
 
     def accept() -> Connection:
-        open_ones.append(Connection({CODE: echo}, holds_back=True))
+        open_ones.append(Connection({CODE: echo}, is_server=True))
         return open_ones[-1]
 
     server = await asyncio.get_running_loop().create_server(accept, HOST, 0, ssl=context)
@@ -110,7 +110,7 @@ async def test_a_connection_that_a_server_ended_before_it_was_used_says_why(
         with pytest.raises(
             ConnectionClosed, match=r"after the TLS handshake.*: it may want another client"
         ):
-            await connection.call(Command(CODE), 3000)
+            await connection.calls.call(Command(CODE), 3000)
     await channels.close()
 
 

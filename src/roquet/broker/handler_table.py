@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from roquet.broker import component_configs
 from roquet.broker.components import Components
 from roquet.broker.delivery.read_balance import ReadBalance
@@ -14,6 +16,8 @@ from roquet.broker.handlers.admin.offsets import OffsetAdmin
 from roquet.broker.handlers.admin.stats import StatsAdmin
 from roquet.broker.handlers.admin.topics import TopicAdmin
 from roquet.broker.handlers.client_proxy import ClientProxy
+from roquet.broker.handlers.fastpath.pull import FastPull
+from roquet.broker.handlers.fastpath.send import FastSend
 from roquet.broker.handlers.locks import LockHandler
 from roquet.broker.handlers.member_status import MemberStatus
 from roquet.broker.handlers.offsets import OffsetHandler
@@ -29,11 +33,20 @@ from roquet.broker.metrics.runtime_info import RuntimeInfo
 from roquet.broker.offsets.group_lag import GroupLag
 from roquet.broker.offsets.moved_event import OffsetMovedEvents
 from roquet.protocol.bodies.tables import DataVersion
-from roquet.transport.connection import Handler
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.dispatcher import FastPathMakers
 
 
-def handlers(parts: Components) -> dict[int, Handler]:
-    """The handler of each request code."""
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Who answers the requests of a connection: handlers by request code, and the fast paths."""
+
+    handlers: dict[int, Handler]
+    fast_paths: FastPathMakers[Connection]
+
+
+def routes(parts: Components) -> Routes:
+    """The handler of each request code, and what makes fast paths."""
     send_context = SendContext(
         component_configs.send_config(parts.config),
         parts.store,
@@ -43,18 +56,26 @@ def handlers(parts: Components) -> dict[int, Handler]:
         parts.clock.now_ms,
         parts.runtime.random,
     )
-    return {
-        **_of_producers(parts, send_context),
-        **_of_consumers(parts, send_context),
-        **_of_admins(parts),
-    }
+    sends = SendHandler(send_context, parts.halves, parts.slices)
+    pulls = _pulls(parts)
+    return Routes(
+        {
+            **_of_producers(parts, send_context, sends),
+            **pulls.routes(),
+            **_of_consumers(parts, send_context),
+            **_of_admins(parts),
+        },
+        # Sends first: only runs of sends are cheaper together.
+        {FastSend: sends.fast_path, FastPull: pulls.fast_path},
+    )
 
 
-def _of_producers(parts: Components, send_context: SendContext) -> dict[int, Handler]:
+def _of_producers(
+    parts: Components, send_context: SendContext, sends: SendHandler
+) -> dict[int, Handler]:
     config = parts.config
     store = parts.store
     halves = parts.halves
-    sends = SendHandler(send_context, halves, parts.slices)
     stores = config.store_reply_message_enable
     replies = ReplyHandler(
         sends, parts.tables.producers, store.config.store_host, send_context.now_ms, stores=stores
@@ -68,7 +89,6 @@ def _of_consumers(parts: Components, send_context: SendContext) -> dict[int, Han
     store = parts.store
     tables = parts.tables
     return {
-        **_pulls(parts).routes(),
         **SendBackHandler(send_context, parts.measurements.traffic).routes(),
         **parts.members.routes(),
         **OffsetHandler(tables.progress, store, is_slave=config.is_slave).routes(),

@@ -14,7 +14,7 @@ from roquet.broker.components import Components
 from roquet.broker.config.broker import MASTER_ID, BrokerConfig
 from roquet.broker.ha.peers import BrokerLiveness, addresses_of, life_of
 from roquet.broker.ha.promotion import RestartAs
-from roquet.broker.handler_table import handlers
+from roquet.broker.handler_table import routes
 from roquet.broker.maintenance.drive_failure import drive_failed
 from roquet.broker.store_folder import explaining_folder_errors
 from roquet.common.limited_log import LimitedLog
@@ -155,13 +155,16 @@ class Broker:
     def _build(self) -> None:
         self.parts = Components(self.config, self.runtime, self._disk, self._restart_as, self._end)
         self.store = self.parts.store
-        answered = handlers(self.parts)
+        answered = routes(self.parts)
         connection_closed = self.parts.connection_closed
+        peers = self.parts.peers
         fast = {
-            code: handler for code, handler in answered.items() if code != RequestCode.PULL_MESSAGE
+            code: handler
+            for code, handler in answered.handlers.items()
+            if code != RequestCode.PULL_MESSAGE
         }
-        self._main = Server(answered, connection_closed, self.parts.peers)
-        self._fast = Server(fast, connection_closed, self.parts.peers)
+        self._main = Server(answered.handlers, connection_closed, peers, answered.fast_paths)
+        self._fast = Server(fast, connection_closed, peers, answered.fast_paths)
 
     async def _refuse_a_second_master(self) -> None:
         """Check that no other master of this broker name answers.

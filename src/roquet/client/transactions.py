@@ -256,4 +256,4 @@ class TransactionProducer(Producer):
             header.transaction_id or unique_key,
             header.bname,
         )
-        connection.notify(Command(RequestCode.END_TRANSACTION, end.write()))
+        connection.calls.notify(Command(RequestCode.END_TRANSACTION, end.write()))

@@ -315,12 +315,12 @@ class NameServerHandlers:
     def put_kv(self, request: Command, connection: Connection) -> None:
         header = PutKvHeader.read(request.fields)
         self._kv.put(header.namespace, header.key, header.value)
-        connection.answer_later(request, _answered_when(self._save_kv(), request))
+        connection.later.answer(request, _answered_when(self._save_kv(), request))
 
     def delete_kv(self, request: Command, connection: Connection) -> None:
         header = KvHeader.read(request.fields)
         self._kv.delete(header.namespace, header.key)
-        connection.answer_later(request, _answered_when(self._save_kv(), request))
+        connection.later.answer(request, _answered_when(self._save_kv(), request))
 
     def get_kv(self, request: Command, connection: Connection) -> Command:
         header = KvHeader.read(request.fields)
@@ -373,7 +373,7 @@ class NameServerHandlers:
             self._limited_log.warning("changed", now, text, connection.peer_address, _names(pairs))
         self._config = config
         saved = self._save_config({name: value for name, value in pairs if name in known})
-        connection.answer_later(request, _answered_when(saved, request))
+        connection.later.answer(request, _answered_when(saved, request))
 
 
 async def _answered_when(saved: Awaitable[None], request: Command) -> Command:

@@ -134,7 +134,7 @@ class Channels:
         """
         connection = await self.connection(address)
         try:
-            return await connection.call(request, timeout_ms)
+            return await connection.calls.call(request, timeout_ms)
         except CallTimeout:
             # The connection may be dead without a sign of it, and requests sent over it would keep
             # it from ever counting as idle. The next call opens another one.
@@ -146,7 +146,7 @@ class Channels:
 
         :raises ConnectionClosed: the server is not reachable.
         """
-        (await self.connection(address)).notify(request)
+        (await self.connection(address)).calls.notify(request)
 
     def forget_all_but(self, addresses: set[str]) -> None:
         """Close the connections to addresses that are in no route any more."""

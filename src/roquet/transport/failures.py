@@ -18,7 +18,7 @@ from roquet.errors import (
 )
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.peers import Peer, Peers
+from roquet.transport.peers import Named, Peers
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _REMARK_MAX: Final = 1000
 """Characters of an error repeated in a remark or a log line: the error may quote the request."""
 
 
-def failure(request: Command, error: Exception, peer: Peer, peers: Peers) -> Command:
+def failure(request: Command, error: Exception, peer: Named, peers: Peers) -> Command:
     """The response to a request of `peer` that failed with `error`. Unexpected errors are logged.
 
     :raises PeerError: `error` is one; the caller ends the connection.

@@ -24,7 +24,7 @@ class FastPath(Protocol):
         """Return the encoded answers to frames of one read, in order.
 
         A frame that matches no template goes to `slow_path`, in its place in the order. Errors
-        are turned into answers (`Connection.failed`). Large answers are reported to
-        `Connection.made`, which may end the iterator `frames` early.
+        are turned into answers (`Connection.failure`). Large answers are reported to
+        `Dispatcher.made`, which may end the iterator `frames` early.
         """
         ...

@@ -52,11 +52,15 @@ class Held:
         return max((self.limit - self.size) // 2, self.limit // 16, 1)
 
 
-class Peer(Protocol):
-    """One connection, as `Peers` sees it. Times are the event loop's, in seconds."""
+class Named(Protocol):
+    """The other side of a connection, as log lines name it."""
 
     peer_host_name: str
     peer_address: str
+
+
+class Peer(Named, Protocol):
+    """One connection, as `Peers` sees it. Times are the event loop's, in seconds."""
 
     def held(self, now: float) -> tuple[int, int]:
         """Bytes of answers that it has not read, and of its requests that are not answered."""
@@ -159,7 +163,7 @@ class Peers:
         ended.abort()
         return True
 
-    def broken(self, peer: Peer, why: str) -> None:
+    def broken(self, peer: Named, why: str) -> None:
         """Log a connection that is closed because its peer broke the protocol.
 
         Port scanners do so often: one line a minute for all peers.
@@ -169,7 +173,7 @@ class Peers:
         text = "connection closed, the peer broke the protocol: peer=%s error=%s"
         self._limited_log.warning("broken", now, text, peer.peer_address, why)
 
-    def failed(self, peer: Peer, code: int, why: str) -> None:
+    def failed(self, peer: Named, code: int, why: str) -> None:
         """Log an unexpected error of a request: one line a minute per request code and host."""
         now = asyncio.get_running_loop().time()
         kind = f"failed {code} {peer.peer_host_name}"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from roquet.transport.connection import Connection, Handler
+from roquet.transport.dispatcher import FastPathMakers
 from roquet.transport.peers import Peers
 
 BACKLOG = 1024
@@ -21,6 +22,7 @@ class Server:
     :param handlers: request code -> handler; any other code is answered with "not supported".
     :param on_closed: called with each connection that ended.
     :param peers: limits and counts that the ports of one process share; None: limits of its own.
+    :param fast_paths: makes the fast paths of a connection; None: it has none.
     """
 
     def __init__(
@@ -28,8 +30,10 @@ class Server:
         handlers: Mapping[int, Handler],
         on_closed: Callable[[Connection], None] | None = None,
         peers: Peers | None = None,
+        fast_paths: FastPathMakers[Connection] | None = None,
     ) -> None:
         self._handlers = handlers
+        self._fast_paths = fast_paths
         self._on_closed = on_closed
         self._peers = Peers() if peers is None else peers
         self._listener: asyncio.Server | None = None
@@ -52,7 +56,12 @@ class Server:
 
     def _accept(self) -> Connection:
         return Connection(
-            self._handlers, self._opened, self._closed, holds_back=True, peers=self._peers
+            self._handlers,
+            self._opened,
+            self._closed,
+            is_server=True,
+            peers=self._peers,
+            fast_paths=self._fast_paths,
         )
 
     def _opened(self, connection: Connection) -> None:

@@ -69,8 +69,8 @@ class LongRequests:
         if asked.count >= WAITING_MAX:
             remark = f"[OVERLOAD]{asked.count} requests of this client for long lists are under way"
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
-        _refuse_unwritable(connection)
-        connection.answer_later(request, self._in_turn(partial(answer, request), asked, connection))
+        connection.refuse_unwritable()
+        connection.later.answer(request, self._in_turn(partial(answer, request), asked, connection))
         asked.count += 1
 
     async def _in_turn(
@@ -81,7 +81,7 @@ class LongRequests:
     ) -> Command:
         try:
             async with asked.turn, self._places:
-                _refuse_unwritable(connection)
+                connection.refuse_unwritable()
                 answer = await work()
                 # The answer may have megabytes: encoding them gets a turn of the loop of its own.
                 await asyncio.sleep(0)
@@ -138,7 +138,7 @@ class Slices:
         except StopIteration as end:
             answer: Answer = end.value
             return answer
-        connection.answer_in_order(request, self._run_in_order(work))
+        connection.dispatcher.answer_in_order(request, self._run_in_order(work))
         return None
 
     async def _run_in_order(self, work: Steps[T]) -> T:
@@ -148,9 +148,3 @@ class Slices:
     def handler(self, answer: Callable[[Command], Steps[Command]]) -> Handler:
         """Return a handler that answers requests by long work, within `LongRequests`' limits."""
         return self._requests.handler(lambda request: self.run(answer(request)))
-
-
-def _refuse_unwritable(connection: Connection) -> None:
-    """:raises Refused: the peer does not read its answers."""
-    if not connection.is_writable:
-        raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{connection.why_deaf}")

@@ -4,7 +4,6 @@ messages.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import suppress
 from typing import Any
@@ -53,13 +52,11 @@ class Puller(Client):
     def codes(self) -> list[int]:
         return [code for code, _ in self.answers]
 
-    def transport(self) -> asyncio.Transport:
+    def connection(self) -> Connection:
         async def connection() -> Connection:
             return await self.channels.connection(self.broker)
 
-        transport = self.host.call(connection)._transport
-        assert transport is not None
-        return transport
+        return self.host.call(connection)
 
 
 @pytest.fixture
@@ -150,7 +147,7 @@ def test_many_connections_of_one_address_do_not_push_out_another_address(
 def test_pulls_of_a_connection_that_ended_take_no_places(
     sim: Simulation, node: BrokerNode, broker: Broker, crowd: Puller
 ) -> None:
-    crowd.transport().abort()
+    crowd.connection().abort()
     sim.run_for(1)
     assert waiting(broker) == 0
     other = Puller(sim, node, "10.0.0.10")
@@ -167,10 +164,12 @@ def test_who_does_not_read_cannot_keep_its_places(
 ) -> None:
     """Nothing can be answered to it: its connection ends."""
     (deaf,) = (each for each in broker.parts.peers.connections if each.peer_host_name == "10.0.0.9")
-    crowd.transport().pause_reading()
+    crowd.connection().pause_reading()
     assert isinstance(deaf, Connection)
     for _ in range(100):
-        deaf.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g" * 4000}))
+        deaf.calls.notify(
+            Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g" * 4000})
+        )
     assert not deaf.is_writable
     other = Puller(sim, node, "10.0.0.10")
     other.pull()

@@ -134,7 +134,7 @@ def test_messages_that_clients_shall_consume_are_kept_for_who_asks_up_to_a_bound
     async def ask() -> list[int]:
         connection = await admin.channels.connection(node.address)
         requests = [Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, dict(fields)) for _ in range(4)]
-        return [answer.code for answer in await connection.call_all(requests, 3 * TIMEOUT_MS)]
+        return [answer.code for answer in await connection.calls.call_all(requests, 3 * TIMEOUT_MS)]
 
     late, busy = ResponseCode.CONSUME_MSG_TIMEOUT, ResponseCode.SYSTEM_BUSY
     assert admin.host.call(ask) == [late, late, busy, busy]
@@ -347,7 +347,7 @@ def test_members_that_are_silent_or_gone_are_not_waited_for_any_more(
     (answer,) = answers
     assert load(answer.body)["consumerTable"] == {}
     assert len(silent.asked) == 1
-    assert not [each for each in serving(node)._main.connections if each._calls]
+    assert not [each for each in serving(node)._main.connections if each.calls.waiting]
 
 
 def test_an_administrator_who_leaves_is_not_asked_for_any_more(
@@ -366,7 +366,7 @@ def test_an_administrator_who_leaves_is_not_asked_for_any_more(
     sim.run_for(1)
     assert len(silent.asked) == 1
     admin.close()
-    assert not [each for each in serving(node)._main.connections if each._calls]
+    assert not [each for each in serving(node)._main.connections if each.calls.waiting]
 
 
 def test_answers_that_are_too_large_together_are_refused(

@@ -65,7 +65,7 @@ def answered(client: Client, *requests: Command) -> list[Command]:
     """The answers to requests that are sent by one write."""
 
     async def answers() -> list[Command]:
-        return await (await client.channels.connection(BROKER)).call_all(requests, TIMEOUT_MS)
+        return await (await client.channels.connection(BROKER)).calls.call_all(requests, TIMEOUT_MS)
 
     return client.host.call(answers)
 

@@ -45,7 +45,7 @@ def pulled(
         asked = replace(
             USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION | flags, commit_offset=commit_offset
         )
-        answer = decode(broker.connection._answers([pull_frame(1, asked)])[4:])
+        answer = decode(broker.pull(pull_frame(1, asked))[0])
         told = PullAnswer.read(answer.fields)
         stored = broker.progress.to_table().offsets.get("T@group", {}).get(0, -1)
         return answer.code, told.suggest_which_broker_id, told.next_begin_offset, stored
@@ -90,7 +90,7 @@ def test_a_slave_keeps_no_progress_from_pulls() -> None:
 def test_less_than_no_message_cannot_be_pulled(count: int) -> None:
     async def run() -> Command:
         broker, asked = Side(), replace(USUAL, sys_flag=SUBSCRIPTION, max_msg_nums=count)
-        return decode(broker.connection._answers([pull_frame(1, asked)])[4:])
+        return decode(broker.pull(pull_frame(1, asked))[0])
 
     assert asyncio.run(run()).code == ResponseCode.SYSTEM_ERROR
 
@@ -101,9 +101,9 @@ def test_no_more_pulls_wait_than_may() -> None:
         asked = replace(
             USUAL, queue_offset=END, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=1000
         )
-        answers = [broker.connection._answers([pull_frame(number, asked)]) for number in range(3)]
-        assert answers[:2] == [b"", b""]
-        return broker.held(), decode(answers[2][4:])
+        answers = [broker.pull(pull_frame(number, asked)) for number in range(3)]
+        assert answers[:2] == [[], []]
+        return broker.held(), decode(answers[2][0])
 
     held, refused = asyncio.run(run())
     assert held == [(0, END)] * 2
@@ -125,7 +125,7 @@ def test_a_pull_that_a_master_sends_elsewhere_is_written_down(
         broker = side()
         for number in range(times):
             asked = replace(USUAL, queue_offset=BEYOND, sys_flag=SUBSCRIPTION)
-            broker.connection._answers([pull_frame(number, asked)])
+            broker.pull(pull_frame(number, asked))
         found = broker.store.fetch(OFFSET_MOVED_TOPIC, 0, 0, 32, TagFilter.parse("group"))
         return [bytes(record) for record in found.records]
 
@@ -155,9 +155,7 @@ def test_what_a_group_is_given_is_counted() -> None:
     async def counted() -> Side:
         broker = Side()
         for offset in (0, 3, END):
-            broker.connection._answers(
-                [pull_frame(1, replace(USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION))]
-            )
+            broker.pull(pull_frame(1, replace(USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION)))
         return broker
 
     broker = asyncio.run(counted())

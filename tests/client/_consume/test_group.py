@@ -183,7 +183,7 @@ def ask(cluster: FakeCluster, broker: FakeBroker, request: Command) -> Command:
     """What the group's member answers to a broker."""
 
     async def call() -> Command:
-        return await next(iter(broker.members["G"].values())).call(request, 5000)
+        return await next(iter(broker.members["G"].values())).calls.call(request, 5000)
 
     return cluster.run(call, on=broker.host)
 
@@ -200,7 +200,7 @@ def test_a_reset_takes_the_group_back_to_the_offsets_given(
                 {"topic": "T", "group": "G", "timestamp": "0"},
             )
             request.body = dump_dialect({"offsetTable": table})
-            broker.members["G"][f"{CLIENT}@test"].notify(request)
+            broker.members["G"][f"{CLIENT}@test"].calls.notify(request)
             return before, await bodies(c, 3)
 
     fill(broker, 4)

@@ -83,7 +83,7 @@ class LongPolls:
         if crowding_out is not None:
             self._answer_early(crowding_out)
         size += _COST
-        connection.keep(size)
+        connection.later.keep(size)
         held = HeldPull(connection, queue, offset, int(self._now_ms()) + hold_ms, fetch_again, size)
         self.queues.setdefault(queue, []).append(held)
         self._places.take(held)
@@ -119,7 +119,7 @@ class LongPolls:
 
     def _over(self, held: HeldPull) -> None:
         self._places.leave(held)
-        held.connection.release(held.size)
+        held.connection.later.release(held.size)
 
     def connection_closed(self, connection: Connection) -> None:
         """Drop the pulls of a closed connection."""
@@ -204,7 +204,7 @@ class LongPolls:
             if connection.is_writable:
                 soon.add(connection)
             else:
-                connection.on_writable = partial(self._wake_of, {connection})
+                connection.when_writable(partial(self._wake_of, {connection}))
         if soon:
             asyncio.get_running_loop().call_soon(self._wake_of, soon)
 
@@ -237,7 +237,8 @@ class _Answers:
     def takes(self, connection: Connection) -> bool:
         """Whether one more answer may be made for this connection; otherwise adds it to `left`."""
         is_enough = (
-            self._size >= _ANSWERS_AT_ONCE or self._sizes[connection] >= connection.answers_at_once
+            self._size >= _ANSWERS_AT_ONCE
+            or self._sizes[connection] >= connection.dispatcher.answers_at_once
         )
         if not is_enough and connection.is_writable:
             return True

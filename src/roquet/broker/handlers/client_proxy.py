@@ -38,7 +38,7 @@ class ClientProxy:
         header = RunningInfoHeader.read(request.fields)
         channel = self._channel(header.consumer_group, header.client_id)
         asked = Command(request.code, dict(request.fields), request.body)
-        connection.answer_later(request, relayed(channel, asked, request))
+        connection.later.answer(request, relayed(channel, asked, request))
 
     def consume_directly(self, request: Command, connection: Connection) -> None:
         header = ConsumeDirectlyHeader.read(request.fields)
@@ -46,9 +46,9 @@ class ClientProxy:
         fields = {**request.fields, "brokerName": self._broker_name}
         message = self._message(header.msg_id or "")
         # The message is kept in memory for this client, as an answer of its size would be.
-        connection.made(len(message))
+        connection.dispatcher.made(len(message))
         asked = Command(request.code, fields, message)
-        connection.answer_later(request, relayed(channel, asked, request), len(message))
+        connection.later.answer(request, relayed(channel, asked, request), len(message))
 
     def _channel(self, group: str, client_id: str) -> Connection:
         channel = self._consumers.channel_of(group, client_id)
@@ -75,7 +75,7 @@ async def relayed(channel: Connection, asked: Command, request: Command) -> Comm
     :raises Refused: the client did not answer in time, disconnected, or does not read.
     """
     try:
-        answer = await channel.ask(asked, TIMEOUT_MS)
+        answer = await channel.calls.ask(asked, TIMEOUT_MS)
     except CallTimeout as error:
         raise Refused(ResponseCode.CONSUME_MSG_TIMEOUT, str(error)) from error
     except ConnectionClosed as error:

@@ -137,7 +137,7 @@ class _Answers:
 
     def ask(self, client_id: str, channel: Connection, request: Command) -> None:
         try:
-            waiting = channel.begin_to_ask(request)
+            waiting = channel.calls.begin_to_ask(request)
         except RoquetError as error:
             self._left_out(channel, str(error))
             return
@@ -181,7 +181,7 @@ class _Answers:
     def give_up(self) -> None:
         """Stop waiting for the members that have not answered."""
         for channel, request in self._asked.values():
-            channel.give_up(request)
+            channel.calls.give_up(request)
         self._asked.clear()
 
 

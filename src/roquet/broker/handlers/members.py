@@ -330,7 +330,7 @@ def _notify(group_name: str, channels: Iterable[Connection]) -> None:
     for channel in channels:
         if not channel.is_writable:
             continue
-        channel.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
+        channel.calls.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
 
 
 def _subscription(json: Mapping[str, Any]) -> Subscription | None:

@@ -132,6 +132,18 @@ class PullHandler:
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
+    def fast_path(self, connection: Connection) -> FastPull:
+        """The fast path of a connection's pulls, which `pull` teaches."""
+        return FastPull(
+            connection,
+            self._terms,
+            self._look,
+            self._suggested,
+            self._found,
+            self._traffic,
+            self._store.log,
+        )
+
     def pull(self, request: Command, connection: Connection) -> Answer:
         """Answer a pull, or hold it if its queue has nothing new and the client allows it.
 
@@ -203,20 +215,9 @@ class PullHandler:
 
     def _learn(self, request: Command, connection: Connection, header: PullHeader) -> None:
         """Cache the header template of this pull for the connection's fast path."""
-        fast_pulls = (path for path in connection.fast_paths if isinstance(path, FastPull))
-        fast_pull = next(fast_pulls, None)
-        if fast_pull is None:
-            fast_pull = FastPull(
-                connection,
-                self._terms,
-                self._look,
-                self._suggested,
-                self._found,
-                self._traffic,
-                self._store.log,
-            )
-            connection.fast_paths.append(fast_pull)
-        fast_pull.learn(request, header)
+        fast_pull = connection.dispatcher.fast_path(FastPull)
+        if fast_pull is not None:
+            fast_pull.learn(request, header)
 
     # checks
 

@@ -62,7 +62,7 @@ class ReplyHandler:
 
     def reply(self, request: Command, connection: Connection) -> None:
         header, _, queue_id = self._sends.checked(request)
-        connection.answer_later(request, self._reply(request, header, queue_id, connection))
+        connection.later.answer(request, self._reply(request, header, queue_id, connection))
 
     async def _reply(
         self, request: Command, header: SendHeader, queue_id: int, connection: Connection
@@ -100,7 +100,7 @@ class ReplyHandler:
         if channel is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         try:
-            answer = await channel.ask(
+            answer = await channel.calls.ask(
                 self._pushed(request, header, queue_id, pairs, connection), PUSH_TIMEOUT_MS
             )
         except RoquetError as error:

@@ -57,6 +57,10 @@ class SendHandler:
     def routes(self) -> dict[int, Handler]:
         return dict.fromkeys(_CODES, self.send)
 
+    def fast_path(self, connection: Connection) -> FastSend:
+        """The fast path of a connection's sends, which `send` teaches."""
+        return FastSend(self._send_context, self.answers, connection)
+
     def send(self, request: Command, connection: Connection) -> Answer:
         """Store what the request sends: a message, a half message, a delayed message or a batch.
 
@@ -342,13 +346,9 @@ class SendHandler:
         """
         if header.topic.startswith(m.RETRY_PREFIX) or topic.order or header.queue_id < 0:
             return
-        fast_sends = (path for path in connection.fast_paths if isinstance(path, FastSend))
-        fast_send = next(fast_sends, None)
+        fast_send = connection.dispatcher.fast_path(FastSend)
         if fast_send is None:
-            fast_send = FastSend(self._send_context, self.answers, connection)
-            # First: only the first fast path gets all frames of a read at once, and only runs of
-            # sends are cheaper together. Later ones get the frames one by one.
-            connection.fast_paths.insert(0, fast_send)
+            return
         levels = self._send_context.config.delay_levels
         fast_send.learn(
             request,

@@ -219,7 +219,7 @@ class CheckBack:
         renewed = self._halves.renew(record, half, half.checks + 1)
         channel = self._next_of(self._producers.channels(group))
         if channel is not None:
-            channel.notify(self._question(renewed))
+            channel.calls.notify(self._question(renewed))
             return
         self._without_producer.note(_described(renewed))
 

@@ -77,7 +77,7 @@ class BrokerRequests:
     def _consume_directly(self, request: Command, connection: Connection) -> None:
         header = ConsumeDirectlyHeader.read(request.fields)
         member, record = self._member(header.consumer_group), decode(request.body)
-        connection.answer_later(
+        connection.later.answer(
             request, self._consumed(request, member, record, header.broker_name or "")
         )
 

@@ -89,7 +89,7 @@ class Session:
         :raises CallTimeout: there was no answer in time.
         """
         connection, timeout_ms = await self._connection(address, timeout_ms)
-        return await self._answered(address, connection, connection.call(request, timeout_ms))
+        return await self._answered(address, connection, connection.calls.call(request, timeout_ms))
 
     async def call_all(
         self, address: str, requests: Sequence[Command], timeout_ms: int
@@ -99,7 +99,9 @@ class Session:
         Raises as `call`.
         """
         connection, timeout_ms = await self._connection(address, timeout_ms)
-        return await self._answered(address, connection, connection.call_all(requests, timeout_ms))
+        return await self._answered(
+            address, connection, connection.calls.call_all(requests, timeout_ms)
+        )
 
     async def _connection(self, address: str, timeout_ms: int) -> tuple[Connection, int]:
         """A connection to `address`, and the rest of the time in ms."""
@@ -154,4 +156,4 @@ class Session:
             connection = await self._connect(address, timeout_ms)
         if not connection.is_writable:
             await connection.room(timeout_ms)
-        connection.notify(request)
+        connection.calls.notify(request)

@@ -287,9 +287,9 @@ def test_one_way_sends_are_learnt_and_told_nothing_even_where_there_is_no_room(
         assert (side.templates, side.store.max_offset("TopicTest", 1)) == (1, 12), (
             "a file of the queue has 12 entries"
         )
-        by_slow_path = side.connection._slow_frames
+        by_slow_path = side.sent_slowly
         assert (side.take(*frames[2:]), side.take(frames[2])) == ([], [])
-        assert (side.store.max_offset("TopicTest", 1), side.connection._slow_frames) == (
+        assert (side.store.max_offset("TopicTest", 1), side.sent_slowly) == (
             25,
             by_slow_path,
         )
@@ -462,17 +462,18 @@ def test_sends_come_in_whole_reads_even_where_another_shortcut_was_learnt_before
     tmp_path: Path,
 ) -> None:
     async def run() -> None:
-        side, watching = Side(tmp_path, learns=True), Watching()
-        side.connection.fast_paths.append(watching)
+        side = Side(tmp_path, learns=True, also={Watching: lambda _: Watching()})
+        watching = side.connection.dispatcher.fast_path(Watching)
+        assert watching is not None
         frames = [
             send_frame(opaque, 1, {"UNIQ_KEY": f"{opaque:032X}"}, header_type=BINARY)
             for opaque in range(12)
         ]
-        side.connection._answers(frames[:1])
-        side.connection._answers(frames[1:2])
+        side.take(*frames[:1])
+        side.take(*frames[1:2])
         watching.seen.clear()
 
-        side.connection._answers(frames[2:])
+        side.take(*frames[2:])
 
         assert watching.seen == []
         assert side.store.max_offset("TopicTest", 1) == 12
@@ -490,9 +491,9 @@ def test_the_first_message_of_each_queue_goes_the_general_way_which_makes_its_fi
         side.take(send_frame(998, 0, {}), send_frame(999, 0, {}))
         frames = [send_frame(number, number % 4, {}) for number in range(100, 108)]
         for new_queues in (3, 0):
-            before = side.connection._slow_frames
+            before = side.sent_slowly
             assert len(side.take(*frames)) == 8
-            assert side.connection._slow_frames - before == new_queues
+            assert side.sent_slowly - before == new_queues
         assert side.templates == 1
         side.store.abandon()
 

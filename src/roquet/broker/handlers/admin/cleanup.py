@@ -50,7 +50,7 @@ class CleanupAdmin:
         }
 
     def clean_expired_queues(self, request: Command, connection: Connection) -> None:
-        connection.answer_later(request, self._clean_expired_queues(request))
+        connection.later.answer(request, self._clean_expired_queues(request))
 
     async def _clean_expired_queues(self, request: Command) -> Command:
         expired = partial(self._store.expired_queues, _KEPT)
@@ -60,7 +60,7 @@ class CleanupAdmin:
         return request.answer(ResponseCode.SUCCESS)
 
     def clean_unused_topics(self, request: Command, connection: Connection) -> None:
-        connection.answer_later(request, self._clean_unused_topics(request))
+        connection.later.answer(request, self._clean_unused_topics(request))
 
     async def _clean_unused_topics(self, request: Command) -> Command:
         await self._jobs.run(

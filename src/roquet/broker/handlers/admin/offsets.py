@@ -88,14 +88,16 @@ class OffsetAdmin:
             # If only some members heard of it, the group would be half reset.
             if channel.is_open and not channel.is_writable:
                 remark = (
-                    f"[OVERLOAD]{channel.why_deaf}: no consumer is reset of group {header.group}, "
-                    "try again"
+                    f"[OVERLOAD]{channel.unread_remark}: "
+                    f"no consumer is reset of group {header.group}, try again"
                 )
                 raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         fields = ResetOffsetHeader(header.topic, header.group, header.timestamp).write()
         body = _table_of_c(offsets) if request.language == "CPP" else _table(offsets)
         for channel in channels:
-            channel.notify(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(fields), body))
+            channel.calls.notify(
+                Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(fields), body)
+            )
             yield
         shown = sorted((queue.queue_id, offset) for queue, offset in offsets.items())[
             :_QUEUES_SHOWN

@@ -86,7 +86,7 @@ class TopicAdmin:
         name = TopicHeader.read(request.fields).topic
         _check(name)
         self._refuse_system(name)
-        connection.answer_later(request, self._deleted(name, request))
+        connection.later.answer(request, self._deleted(name, request))
 
     async def _deleted(self, name: str, request: Command) -> Command:
         await self._jobs.run(f"deletion of topic {name}", partial(self._delete, name))

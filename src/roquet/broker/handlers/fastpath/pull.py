@@ -13,7 +13,7 @@ from roquet.broker.metrics.traffic import Traffic
 from roquet.protocol.bodies.tables import GroupConfig
 from roquet.protocol.filters.tags import Filter
 from roquet.protocol.headers.pull import PullHeader
-from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.command import Command, decode
 from roquet.protocol.templates.request import HeaderTemplate, is_number
 from roquet.protocol.templates.response import ResponseTemplate
 from roquet.storage.fetch import Fetched, FetchStatus
@@ -116,7 +116,7 @@ class FastPull:
                 terms = self._terms[known] = self._find_terms(header, queue)
             fetched = self._look(header, terms.wanted, queue, int(queue_offset), int(commit_offset))
         except Exception as error:
-            return self._connection.failed(frame, error)
+            return self._connection.failure(decode(frame), error).encode()
         if fetched.status is not FetchStatus.FOUND:
             return None
         suggested, next_offset = (
@@ -125,7 +125,7 @@ class FastPull:
         )
         low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
         size = fetched.size
-        self._connection.made(size)
+        self._connection.dispatcher.made(size)
         self._traffic.given(
             header.topic, header.consumer_group, queue, fetched.count, size, began_ms
         )

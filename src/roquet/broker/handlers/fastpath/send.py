@@ -28,7 +28,7 @@ from roquet.protocol.bodies.tables import TopicConfig
 from roquet.protocol.records import message as m
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.uniform import UniformBatch, message_ids
-from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.command import Command, decode
 from roquet.protocol.templates.request import is_number, is_safe
 from roquet.storage.new_record import NewRecord
 from roquet.transport.connection import Connection
@@ -216,9 +216,9 @@ class FastSend:
     def _failed(self, plan: SendPlan, frames: Iterable[bytes], error: Exception) -> list[bytes]:
         """The error answers to sends that could not be stored; none if they are one-way.
 
-        `Connection.failed` logs an error of the broker in either case.
+        `Connection.failure` logs an error of the broker in either case.
         """
-        answers = [self._connection.failed(frame, error) for frame in frames]
+        answers = [self._connection.failure(decode(frame), error).encode() for frame in frames]
         return [] if plan.is_one_way else answers
 
     def _safe(self, plan: SendPlan, answers: list[bytes]) -> list[bytes]:

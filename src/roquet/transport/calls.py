@@ -1,0 +1,192 @@
+"""The requests that one side of a connection sends, and their responses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from roquet.errors import CallTimeout, ConnectionClosed
+from roquet.protocol.remoting.command import ONE_WAY, Command
+from roquet.transport.wire import Wire
+
+
+class Calls:
+    """Sends requests over one connection, and waits for the responses.
+
+    Nothing is allocated per request beyond the request itself: only a call that waits for its
+    response has a future.
+
+    Invariant: `waiting` holds exactly the requests that were sent and have no response yet.
+    `_wire` is None once the connection ended, so that neither keeps the other in memory.
+
+    :param encode: encodes (and signs) a request that is sent.
+    """
+
+    __slots__ = ("_encode", "_last_opaque", "_loop", "_why_ended", "_wire", "waiting")
+
+    def __init__(self, wire: Wire, encode: Callable[[Command], bytes]) -> None:
+        self._wire: Wire | None = wire
+        self._encode = encode
+        self._loop = asyncio.get_running_loop()
+        self.waiting: dict[int, asyncio.Future[Command]] = {}
+        """The futures of responses, by opaque."""
+        self._last_opaque = 0
+        self._why_ended = ""
+        """Error text for calls after the connection ended."""
+
+    def notify(self, request: Command) -> None:
+        """Send a one-way request. On a closed connection it is dropped."""
+        request.flag |= ONE_WAY
+        request.opaque = self._opaque()
+        if self._wire is not None:
+            self._wire.send(self._encode(request))
+
+    async def call(self, request: Command, timeout_ms: int) -> Command:
+        """Send a request and wait for its response, whatever its response code.
+
+        :raises CallTimeout: no response within `timeout_ms`.
+        :raises ConnectionClosed: the connection ended first.
+        """
+        wire = self._open_wire()
+        opaque = request.opaque = self._opaque()
+        frame = self._encode(request)
+        waiting: asyncio.Future[Command] = self._loop.create_future()
+        self.waiting[opaque] = waiting
+        wire.send(frame)
+        timer = self._loop.call_later(
+            timeout_ms / 1000, self._expire, opaque, wire.peer_address, request.code, timeout_ms
+        )
+        try:
+            return await waiting
+        finally:
+            timer.cancel()
+            self.waiting.pop(opaque, None)
+
+    def _expire(self, opaque: int, address: str, code: int, timeout_ms: int) -> None:
+        waiting = self.waiting.pop(opaque, None)
+        if waiting is not None and not waiting.done():
+            message = f"{address} did not answer request {code} within {timeout_ms} ms"
+            waiting.set_exception(CallTimeout(message))
+
+    async def call_all(self, requests: Sequence[Command], timeout_ms: int) -> list[Command]:
+        """Send requests by one write and wait for all responses: one timer and write, not one each.
+
+        :returns: the responses, in the order of the requests.
+        :raises CallTimeout: some responses did not come within `timeout_ms`.
+        :raises ConnectionClosed: the connection ended first.
+        """
+        address = self._open_wire().peer_address
+        waiting = self.begin(requests)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return [await each for each in waiting]
+        except TimeoutError:
+            raise CallTimeout(
+                f"{address} did not answer {len(requests)} requests within {timeout_ms} ms"
+            ) from None
+        finally:
+            for request, each in zip(requests, waiting, strict=True):
+                self.waiting.pop(request.opaque, None)
+                if not each.cancelled() and not each.cancel():
+                    # The first future raised the error; reading the others' avoids a warning each.
+                    each.exception()
+
+    async def ask(self, request: Command, timeout_ms: int) -> Command:
+        """As `call`, for requests made on behalf of another client.
+
+        They are refused while the peer does not read: otherwise other clients could fill this
+        server's memory with requests to it.
+
+        :raises Refused: the peer does not read; the remark says how many bytes are unread.
+        """
+        if self._wire is not None:
+            self._wire.refuse_unwritable()
+        return await self.call(request, timeout_ms)
+
+    def begin(self, requests: Sequence[Command]) -> list[asyncio.Future[Command]]:
+        """Send requests by one write, without waiting.
+
+        :returns: the futures of the responses, in the order of the requests.
+        :raises ConnectionClosed: the connection is closed.
+        """
+        wire = self._open_wire()
+        for request in requests:
+            request.opaque = self._opaque()
+        frames = b"".join([self._encode(request) for request in requests])
+        waiting: list[asyncio.Future[Command]] = [self._loop.create_future() for _ in requests]
+        for request, future in zip(requests, waiting, strict=True):
+            self.waiting[request.opaque] = future
+        wire.send(frames)
+        return waiting
+
+    def begin_to_ask(self, request: Command) -> asyncio.Future[Command]:
+        """As `ask`, without waiting, so that a caller can ask thousands of peers and then wait.
+
+        :returns: a future of the response. A caller that stops waiting must call `give_up`.
+        :raises Refused: the peer does not read.
+        :raises ConnectionClosed: the connection is closed.
+        """
+        if self._wire is not None:
+            self._wire.refuse_unwritable()
+        (waiting,) = self.begin((request,))
+        return waiting
+
+    def give_up(self, request: Command) -> None:
+        """Stop waiting for the response to `request` (`begin_to_ask`)."""
+        self.waiting.pop(request.opaque, None)
+
+    def responded(self, response: Command) -> None:
+        """Give a response to the call that waits for it. Others are ignored: they came too late."""
+        waiting = self.waiting.pop(response.opaque, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(response)
+
+    def ended(self, error: Exception | None) -> None:
+        """Fail all calls: the connection ended, with `error` if it was not closed in order."""
+        why = self._why_closed(error)
+        self._why_ended = self._why_no_request() if self._last_opaque else why
+        self._wire = None
+        calls, self.waiting = self.waiting, {}
+        for waiting in calls.values():
+            if not waiting.done():
+                waiting.set_exception(ConnectionClosed(why))
+
+    def _open_wire(self) -> Wire:
+        """:raises ConnectionClosed: the connection is closed."""
+        if self._wire is None or not self._wire.is_open:
+            raise ConnectionClosed(self._why_no_request())
+        return self._wire
+
+    def _opaque(self) -> int:
+        self._last_opaque = (self._last_opaque + 1) & 0x7FFFFFFF
+        return self._last_opaque
+
+    # error texts
+
+    def _why_no_request(self) -> str:
+        if self._wire is None:
+            return self._why_ended
+        if self._last_opaque:
+            return f"connection to {self._wire.peer_address} is closed"
+        return self._why_closed(None)
+
+    def _why_closed(self, error: Exception | None) -> str:
+        """Why the peer closed the connection: it does not say so, but may never have answered.
+
+        Such a peer may require TLS. With TLS it may have refused the client certificate, which
+        shows after the handshake.
+        """
+        wire = self._wire
+        if wire is None:
+            return self._why_ended
+        text = f"{wire.peer_address} closed the connection"
+        is_heard = wire.is_server or len(self.waiting) < self._last_opaque
+        if is_heard or not wire.is_connected:
+            return text
+        if not wire.is_tls:
+            return f"{text} before it answered anything: it may take TLS only (give tls, or useTLS)"
+        why = f" ({error})" if error is not None else ""
+        return (
+            f"{text} right after the TLS handshake{why}: "
+            "it may want another client certificate, or none is given"
+        )
