@@ -498,7 +498,7 @@ _KEEPING: Final = (
 _PACK: Final = """        try:
             if not LONG_MIN <= tag_code <= LONG_MAX:
                 raise ValueError(f"tag code {tag_code}")
-            record.pack_into(buffer, index, pack, queue_offset if is_queued else 0, at, store_ms)
+            record.pack_into(buffer, index, pack, queue_offset if has_entry else 0, at, store_ms)
         except (struct_error, ValueError) as error:
             buffer[index : index + size] = bytes(size)
             raise ValueError(NO_PLACE.format(error)) from error

@@ -5,10 +5,8 @@ from __future__ import annotations
 import mmap
 from dataclasses import dataclass
 from struct import Struct
-from zlib import crc32
 
-from roquet.protocol.records import message as m
-from roquet.protocol.records.layout import MAGIC, UNTELLABLE, UNWRITTEN, record_struct
+from roquet.protocol.records.layout import pack_into, record_struct
 from roquet.storage.queues.consume_queue import ConsumeQueue
 
 
@@ -34,11 +32,6 @@ class NewRecord:
     reconsume_times: int = 0
     prepared_offset: int = 0
 
-    @property
-    def is_queued(self) -> bool:
-        """Whether the record gets a queue entry. Prepared and rolled back records do not."""
-        return not self.sys_flag & m.TRANSACTION_PREPARED
-
     def layout(self) -> Struct:
         """The struct that packs the record.
 
@@ -63,16 +56,11 @@ class NewRecord:
         :param pack: the record's `layout`.
         :raises ValueError, struct.error: a value does not fit its field; some bytes may be written.
         """
-        if self.properties.endswith(UNWRITTEN):
-            raise ValueError(UNTELLABLE)
-        queue, body = self.queue, self.body
-        topic, properties = queue.topic_bytes, self.properties
-        pack.pack_into(
+        queue = self.queue
+        pack_into(
+            pack,
             buffer,
             index,
-            pack.size,
-            MAGIC,
-            crc32(body) & 0x7FFFFFFF,
             queue.queue_id,
             self.flag,
             queue_offset,
@@ -84,10 +72,7 @@ class NewRecord:
             self.store_host,
             self.reconsume_times,
             self.prepared_offset,
-            len(body),
-            body,
-            len(topic),
-            topic,
-            len(properties),
-            properties,
+            self.body,
+            queue.topic_bytes,
+            self.properties,
         )

@@ -14,8 +14,8 @@ from roquet.common.units import LONG_MAX, LONG_MIN, PhysicalOffset
 from roquet.errors import DispatchHeldUp, DriveSlow, StoreBusy, UnreadableFile
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
-from roquet.protocol.records.layout import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, record_struct
-from roquet.protocol.records.message import TRANSACTION_PREPARED
+from roquet.protocol.records.layout import NO_PLACE
+from roquet.protocol.records.message import is_queued
 from roquet.protocol.records.rewrite import moved_sizes, rewritten
 from roquet.protocol.records.uniform import UniformBatch, record_rows
 from roquet.storage.batch_records import BatchRecords
@@ -137,18 +137,18 @@ class Writer:
         queue_offset = queue.max_offset
         if queue_offset >= queue.room_to:
             self._make_room(queue, 1)
-        is_queued = not record.sys_flag & TRANSACTION_PREPARED
+        has_entry = is_queued(record.sys_flag)
         try:
             if not LONG_MIN <= tag_code <= LONG_MAX:
                 raise ValueError(f"tag code {tag_code}")
-            record.pack_into(buffer, index, pack, queue_offset if is_queued else 0, at, store_ms)
+            record.pack_into(buffer, index, pack, queue_offset if has_entry else 0, at, store_ms)
         except (struct_error, ValueError) as error:
             buffer[index : index + size] = bytes(size)
             raise ValueError(NO_PLACE.format(error)) from error
         self._log.take(PhysicalOffset(at + size))
-        if is_queued:
+        if has_entry:
             queue.put(queue_offset, at, size, tag_code, store_ms)
-        self._account((queue,) if is_queued else (), 1, size)
+        self._account((queue,) if has_entry else (), 1, size)
         if keys and self._index is not None:
             self._index.add(queue.topic, keys, at, store_ms)
         return at
@@ -192,30 +192,28 @@ class Writer:
         :raises OSError, StoreBusy: as `append`.
         """
         store_ms = self._next_store_ms()
-        count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
-        pack = record_struct(
-            messages.sys_flag, len(messages.body), len(topic), len(messages.properties)
+        count = len(messages)
+        each = count // len(queues)
+        template = NewRecord(
+            queues[0],
+            messages.body,
+            messages.properties,
+            messages.flag,
+            messages.sys_flag,
+            0,
+            messages.born_host,
+            self._store_host,
+            messages.reconsume_times,
         )
+        pack = template.layout()
         size = pack.size
         at = self._log.make_room(size * count)
         self._begin(at)
         firsts = self._reserve(queues, each)
         physical = np.arange(at, at + size * count, size)
         try:
-            if messages.properties.endswith(UNWRITTEN):
-                raise ValueError(UNTELLABLE)
-            first_record = pack.pack(
-                *(size, MAGIC, 0, 0, messages.flag, 0, 0, messages.sys_flag, 0, messages.born_host),
-                *(
-                    store_ms,
-                    self._store_host,
-                    messages.reconsume_times,
-                    0,
-                    len(messages.body),
-                    messages.body,
-                ),
-                *(len(topic), topic, len(messages.properties), messages.properties),
-            )
+            first_record = bytearray(size)
+            template.pack_into(first_record, 0, pack, 0, 0, store_ms)
             numbers = (
                 _spread([queue.queue_id for queue in queues], each, 0),
                 _spread(firsts, each, 1),
@@ -255,7 +253,7 @@ class Writer:
         records = records[: len(ends)]
         at = self._log.make_room(ends[-1])
         self._begin(at)
-        queues = [record.queue if record.is_queued else None for record in records]
+        queues = [record.queue if is_queued(record.sys_flag) else None for record in records]
         offsets = self._take_slots(queues)
         starts = [0, *ends[:-1]]
         columns = zip(records, packs, offsets, starts, strict=False)

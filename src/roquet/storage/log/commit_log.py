@@ -136,7 +136,9 @@ class CommitLog:
         :returns: a buffer, the index in it, and the physical offset.
         :raises ValueError, OSError: as `make_room`.
         """
-        at = self.make_room(size)
+        at = self.end
+        if at + size + BLANK_SIZE > self._room_end:  # `make_room`, for a send without its call
+            at = self._more_room(size)
         return self._buffer, at - self._file_start, at
 
     def take(self, end: PhysicalOffset) -> None:
