@@ -10,9 +10,6 @@ PhysicalOffset = NewType("PhysicalOffset", int)
 QueueOffset = NewType("QueueOffset", int)
 """Entries from the start of a consume queue, deleted ones included."""
 
-Milliseconds = NewType("Milliseconds", int)
-"""A duration, or a time since the epoch, in milliseconds."""
-
 INT_MIN: Final = -(1 << 31)
 INT_MAX: Final = (1 << 31) - 1
 LONG_MIN: Final = -(1 << 63)

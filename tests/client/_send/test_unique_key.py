@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.client._send.unique_key import UniqueKeys, made_at_ms, month_of
-from roquet.errors import MessageError
+from roquet.client._send.unique_key import UniqueKeys, month_of
 
 NOW_MS = 1_795_226_000_000
 JAVA_KEY = "FD00000000000000000000000000000244C84E0E2F2A676906EA0000"
@@ -58,9 +57,10 @@ def test_the_time_in_an_id_counts_from_the_first_of_the_month() -> None:
 
 
 @pytest.mark.usefixtures("_time_zone")
-@given(st.integers(0, 4 * 10**12), st.integers(0, 27 * 86_400_000))
-def test_the_time_can_be_read_back_for_a_month(now_ms: int, later_ms: int) -> None:
-    assert made_at_ms(keys(now_ms=now_ms).next(), now_ms + later_ms) == now_ms
+@given(st.integers(0, 4 * 10**12))
+def test_the_time_can_be_read_back(now_ms: int) -> None:
+    start_ms, _ = month_of(now_ms)
+    assert start_ms + int(keys(now_ms=now_ms).next()[20:28], 16) == now_ms
 
 
 def test_a_clock_set_back_across_the_month_gives_no_time_in_the_future() -> None:
@@ -70,9 +70,3 @@ def test_a_clock_set_back_across_the_month_gives_no_time_in_the_future() -> None
     made.next()
     now_ms = start_ms - 5
     assert int(made.next()[20:28], 16) == 0
-
-
-@pytest.mark.parametrize("text", ["", "no hex", "00" * 15, JAVA_KEY + "00"])
-def test_what_is_no_such_id_is_refused(text: str) -> None:
-    with pytest.raises(MessageError):
-        made_at_ms(text, NOW_MS)

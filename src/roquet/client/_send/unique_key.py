@@ -12,16 +12,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from struct import Struct
 from typing import Final, Self
 
 from roquet.client._net.identity import address_bytes
 from roquet.common.runtime import Runtime
-from roquet.errors import MessageError
 
-_TIME_AND_COUNTER: Final = Struct(">IH")
-_TAIL_SIZE: Final = 2 + 4 + _TIME_AND_COUNTER.size
-"""Process, salt, time and counter."""
 _DRIFT_MS_MAX: Final = 1_000_000
 
 
@@ -77,23 +72,3 @@ def month_of(now_ms: int) -> tuple[int, int]:
 
 def _midnight_of_first(year: int, month: int) -> int:
     return int(time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1))) * 1000
-
-
-def made_at_ms(unique_key: str, now_ms: int) -> int:
-    """The time at which a unique key was made, in ms since 1970.
-
-    The key has no year and month, so it is taken to be made in the month before `now_ms`.
-
-    :raises MessageError: the text is not a unique key.
-    """
-    try:
-        raw = bytes.fromhex(unique_key)
-    except ValueError:
-        raw = b""
-    if len(raw) - _TAIL_SIZE not in (4, 16):
-        raise MessageError(f"{unique_key!r} is no unique key: that has 32 or 56 hex digits")
-    passed_ms, _ = _TIME_AND_COUNTER.unpack_from(raw, len(raw) - _TIME_AND_COUNTER.size)
-    start_ms, _ = month_of(now_ms)
-    if start_ms + passed_ms > now_ms:
-        start_ms, _ = month_of(start_ms - 1)
-    return start_ms + int(passed_ms)

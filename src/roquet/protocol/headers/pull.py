@@ -15,8 +15,6 @@ from roquet.protocol.headers import Header
 COMMIT_OFFSET: Final = 1
 SUSPEND: Final = 2
 SUBSCRIPTION: Final = 4
-CLASS_FILTER: Final = 8
-LITE_PULL: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
