@@ -163,7 +163,7 @@ class NameServerHandlers:
             ResponseCode.SUCCESS, None, answer.write(), b"" if order is None else _kv_table(order)
         )
 
-    def query_data_version(self, request: Command, connection: Connection) -> Command:
+    def query_data_version(self, request: Command, _: Connection) -> Command:
         address = BrokerHeader.read(request.fields).broker_addr
         stored = self._routes.version_of(address)
         changed = stored is None or stored != parse_request(
@@ -209,7 +209,7 @@ class NameServerHandlers:
         )
         self._sweeping.add_done_callback(self._swept)
 
-    def _swept(self, sweeping: asyncio.Task[None]) -> None:
+    def _swept(self, _: asyncio.Task[None]) -> None:
         self._sweeping = None
 
     def _log_registration(
@@ -245,7 +245,7 @@ class NameServerHandlers:
 
     # routes
 
-    def get_route(self, request: Command, connection: Connection) -> Command:
+    def get_route(self, request: Command, _: Connection) -> Command:
         header = RouteHeader.read(request.fields)
         route = self._routes.route(header.topic)
         if route is None:
@@ -261,7 +261,7 @@ class NameServerHandlers:
             body = dump_dialect(route.to_json())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
-    def get_clusters(self, request: Command, connection: Connection) -> Command:
+    def get_clusters(self, request: Command, _: Connection) -> Command:
         return request.answer(
             ResponseCode.SUCCESS, body=dump_dialect(self._routes.clusters().to_json())
         )
@@ -307,7 +307,7 @@ class NameServerHandlers:
         )
         return request.answer(ResponseCode.SUCCESS, None, AddPermissionAnswer(count).write())
 
-    def delete_topic(self, request: Command, connection: Connection) -> Command:
+    def delete_topic(self, request: Command, _: Connection) -> Command:
         header = DeleteTopicHeader.read(request.fields)
         self._routes.delete_topic(header.topic, header.cluster_name or None)
         return request.answer(ResponseCode.SUCCESS)
@@ -322,7 +322,7 @@ class NameServerHandlers:
         self._kv.delete(header.namespace, header.key)
         connection.later.answer(request, _answered_when(self._save_kv(), request))
 
-    def get_kv(self, request: Command, connection: Connection) -> Command:
+    def get_kv(self, request: Command, _: Connection) -> Command:
         header = KvHeader.read(request.fields)
         value = self._kv.get(header.namespace, header.key)
         if value is None:
@@ -330,14 +330,14 @@ class NameServerHandlers:
             raise Refused(ResponseCode.QUERY_NOT_FOUND, remark)
         return request.answer(ResponseCode.SUCCESS, None, KvAnswer(value).write())
 
-    def get_kv_of_namespace(self, request: Command, connection: Connection) -> Command:
+    def get_kv_of_namespace(self, request: Command, _: Connection) -> Command:
         namespace = NamespaceHeader.read(request.fields).namespace
         pairs = self._kv.pairs(namespace)
         if pairs is None:
             raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return request.answer(ResponseCode.SUCCESS, body=_kv_table(pairs))
 
-    def get_config(self, request: Command, connection: Connection) -> Command:
+    def get_config(self, request: Command, _: Connection) -> Command:
         return request.answer(ResponseCode.SUCCESS, body=dump(show_settings(self._config)).encode())
 
     def update_config(self, request: Command, connection: Connection) -> None:

@@ -213,7 +213,7 @@ class _MasterConnection(asyncio.Protocol):
             return
         self._client.handle(self, *frames, slave.ReadEnded())
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _: Exception | None) -> None:
         self._client.handle(self, slave.Disconnected())
         self._lost.set_result(None)
 

@@ -222,7 +222,7 @@ class Dispatcher(Generic[C]):
         self._end_turn()
         task.add_done_callback(self._answered_in_order)
 
-    def _answered_in_order(self, task: asyncio.Task[None]) -> None:
+    def _answered_in_order(self, _: asyncio.Task[None]) -> None:
         self._is_in_order = False
         self.go_on()
 

@@ -297,14 +297,14 @@ class MemberHandler:
             if not connections:
                 yield
 
-    def consumer_ids(self, request: Command, connection: Connection) -> Command:
+    def consumer_ids(self, request: Command, _: Connection) -> Command:
         group = ConsumerGroupHeader.read(request.fields).consumer_group
         client_ids = self._consumers.client_ids(group)
         if not client_ids:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"consumerIdList": client_ids}))
 
-    def check_client(self, request: Command, connection: Connection) -> Command:
+    def check_client(self, request: Command, _: Connection) -> Command:
         """Check whether this broker can serve a subscription; it can serve every tag expression.
 
         :raises Refused: it cannot.

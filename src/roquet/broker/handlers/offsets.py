@@ -44,7 +44,7 @@ class OffsetHandler:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
         }
 
-    def query_offset(self, request: Command, connection: Connection) -> Command:
+    def query_offset(self, request: Command, _: Connection) -> Command:
         header = QueryOffsetHeader.read(request.fields)
         topic, queue_id = header.topic, header.queue_id
         offset = self._progress.committed(header.consumer_group, topic, queue_id)
@@ -59,7 +59,7 @@ class OffsetHandler:
             raise Refused(ResponseCode.QUERY_NOT_FOUND, remark)
         return request.answer(ResponseCode.SUCCESS, None, OffsetAnswer(offset).write())
 
-    def update_offset(self, request: Command, connection: Connection) -> Command:
+    def update_offset(self, request: Command, _: Connection) -> Command:
         header = UpdateOffsetHeader.read(request.fields)
         before = self._progress.committed(header.consumer_group, header.topic, header.queue_id)
         if header.only_forward and before is not None and before >= header.commit_offset:
@@ -70,22 +70,22 @@ class OffsetHandler:
         self._progress.commit(header.consumer_group, header.topic, header.queue_id, offset)
         return request.answer(ResponseCode.SUCCESS)
 
-    def search_offset(self, request: Command, connection: Connection) -> Command:
+    def search_offset(self, request: Command, _: Connection) -> Command:
         header = SearchOffsetHeader.read(request.fields)
         offset = self._store.offset_at_time(header.topic, header.queue_id, header.timestamp)
         return request.answer(ResponseCode.SUCCESS, None, OffsetAnswer(offset).write())
 
-    def max_offset(self, request: Command, connection: Connection) -> Command:
+    def max_offset(self, request: Command, _: Connection) -> Command:
         header = QueueHeader.read(request.fields)
         offset = self._store.max_offset(header.topic, header.queue_id)
         return request.answer(ResponseCode.SUCCESS, None, OffsetAnswer(offset).write())
 
-    def min_offset(self, request: Command, connection: Connection) -> Command:
+    def min_offset(self, request: Command, _: Connection) -> Command:
         header = QueueHeader.read(request.fields)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return request.answer(ResponseCode.SUCCESS, None, OffsetAnswer(offset).write())
 
-    def earliest_store_time(self, request: Command, connection: Connection) -> Command:
+    def earliest_store_time(self, request: Command, _: Connection) -> Command:
         header = QueueHeader.read(request.fields)
         first = self._store.min_offset(header.topic, header.queue_id)
         timestamp = self._store.store_time(header.topic, header.queue_id, first)

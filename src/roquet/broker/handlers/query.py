@@ -56,7 +56,7 @@ class QueryHandler:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, answer)
         return request.answer(ResponseCode.SUCCESS, None, answer, b"".join(hits.records))
 
-    def by_place(self, request: Command, connection: Connection) -> Command:
+    def by_place(self, request: Command, _: Connection) -> Command:
         """Return the message at a physical offset.
 
         A client may ask for any offset: `message_at` returns only bytes that are a valid record.

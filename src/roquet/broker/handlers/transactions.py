@@ -147,7 +147,7 @@ class TransactionHandler:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
         return named
 
-    def resume(self, request: Command, connection: Connection) -> Command:
+    def resume(self, request: Command, _: Connection) -> Command:
         """Restart the check-backs of a transaction, with a count of 0, even if it was given up."""
         self._check_broker()
         record = self._of_id(ResumeCheckHeader.read(request.fields).msg_id)

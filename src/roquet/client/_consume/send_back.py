@@ -54,7 +54,7 @@ class NoSendBack:
     A message that is sent back would be delivered to the whole group.
     """
 
-    async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
+    async def send_back(self, delivery: Delivery, _delay_level: int = 0) -> bool:
         """Drop the message, whatever the delay level is."""
         return await self.bury(delivery)
 

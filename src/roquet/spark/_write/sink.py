@@ -64,7 +64,7 @@ class RocketMQWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _log("", messages)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, _messages: Sequence[WriterCommitMessage | None]) -> None:
         log.warning("write failed, rows that were sent stay in their topics")
 
 
@@ -98,7 +98,7 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(
         self,
-        messages: Sequence[WriterCommitMessage | None],
+        _messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
         log.warning("write failed, rows that were sent stay in their topics: batch=%s", batchId)

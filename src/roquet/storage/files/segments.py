@@ -316,10 +316,10 @@ class Segments:
 class LostSegments(Segments):
     """A byte range whose files are being rebuilt elsewhere; access to them is refused."""
 
-    def file_at(self, at: int) -> DiskFile | None:
+    def file_at(self, _at: int) -> DiskFile | None:
         raise self._refusal
 
-    def grow(self, at: int = 0) -> DiskFile:
+    def grow(self, _at: int = 0) -> DiskFile:
         raise self._refusal
 
     @property

@@ -295,7 +295,14 @@ class ConsumeQueue:
         self.put(self.max_offset, physical, BLANK_RECORD_SIZE, 0, 0)
         self.log_end = physical
 
-    def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
+    def put(
+        self,
+        offset: int,
+        physical: int,
+        size: int,
+        tag_code: int,
+        store_ms: int,  # noqa: ARG002 - queues with extension units keep it
+    ) -> None:
         """Write the entry of queue offset `offset`, for which there must be room."""
         at = offset * ENTRY_SIZE
         if not self._file_start <= at < self._file_end:
@@ -304,7 +311,12 @@ class ConsumeQueue:
         self.max_offset = offset + 1
         self.log_end = physical + size
 
-    def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
+    def put_many(
+        self,
+        entries: bytes,
+        log_end: int,
+        store_ms: int | Ints,  # noqa: ARG002 - queues with extension units keep it
+    ) -> None:
         """Write the next entries, for which there must be room.
 
         :param entries: the bytes of `entry_rows`.
@@ -385,7 +397,7 @@ class ConsumeQueue:
                 return start // ENTRY_SIZE + count
         return 0
 
-    def filter_bits(self, offset: int) -> tuple[int, bytes] | None:
+    def filter_bits(self, _offset: int) -> tuple[int, bytes] | None:
         """Store time (ms) and filter bits of an entry's message; None if it has no filter bits."""
         return None
 

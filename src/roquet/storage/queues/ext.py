@@ -247,7 +247,7 @@ class ExtendedQueue(ConsumeQueue):
             offset, physical, size, self._units.put(ExtUnit(tag_code, store_ms, bits)), store_ms
         )
 
-    def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
+    def put_many(self, entries: bytes, _log_end: int, store_ms: int | Ints) -> None:
         times: list[int] = np.broadcast_to(store_ms, len(entries) // ENTRY_SIZE).tolist()
         for (physical, size, tag_code), time_ms in zip(
             ENTRY.iter_unpack(entries), times, strict=True

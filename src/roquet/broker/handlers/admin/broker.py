@@ -52,7 +52,7 @@ class BrokerAdmin:
             RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
         }
 
-    def config(self, request: Command, connection: Connection) -> Command:
+    def config(self, request: Command, _: Connection) -> Command:
         text = dump(show_settings(self._config)).encode()
         version = dump_bytes(self._config_version.to_json()).decode()
         return request.answer(ResponseCode.SUCCESS, None, {"version": version}, text)
@@ -65,7 +65,7 @@ class BrokerAdmin:
         body = yield from sliced_bodies.table(self._progress.to_table(), dump_dialect)
         return request.answer(ResponseCode.SUCCESS, body=body)
 
-    def delay_offsets(self, request: Command, connection: Connection) -> Command:
+    def delay_offsets(self, request: Command, _: Connection) -> Command:
         return request.answer(
             ResponseCode.SUCCESS, body=dump_dialect(self._delays.to_table().to_json())
         )

@@ -71,7 +71,7 @@ class CleanupAdmin:
     def _is_unused(self, topic: str) -> bool:
         return topic not in self._metadata.topics and topic not in _NEVER_UNUSED
 
-    def delete_expired_files(self, request: Command, connection: Connection) -> Command:
+    def delete_expired_files(self, request: Command, _: Connection) -> Command:
         """Answer at once; the next passes of cleaning delete expired files at any hour."""
         self._cleaning.ask()
         return request.answer(ResponseCode.SUCCESS)

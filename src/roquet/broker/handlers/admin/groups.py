@@ -141,7 +141,7 @@ class GroupAdmin:
         yield from positions.stats(group, topics, body)
         return request.answer(ResponseCode.SUCCESS, body=bytes(body))
 
-    def one_group(self, request: Command, connection: Connection) -> Command:
+    def one_group(self, request: Command, _: Connection) -> Command:
         name = GroupConfigHeader.read(request.fields).group
         group = self._metadata.groups.get(name)
         if group is None:
@@ -150,7 +150,7 @@ class GroupAdmin:
             )
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(group.to_json()))
 
-    def groups_of_topic(self, request: Command, connection: Connection) -> Command:
+    def groups_of_topic(self, request: Command, _: Connection) -> Command:
         """The groups that subscribe to the topic now, or have offsets in it."""
         topic = TopicHeader.read(request.fields).topic
         online = (

@@ -41,7 +41,7 @@ class HaAdmin:
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.GET_BROKER_HA_STATUS: self.status}
 
-    def status(self, request: Command, connection: Connection) -> Command:
+    def status(self, request: Command, _: Connection) -> Command:
         slaves = () if self._server is None else tuple(map(self._slave, self._server.progress()))
         follower = None if self._client is None else self._follower(self._client.progress())
         status = HaStatus(self._store.log.end, slaves, follower, self._store.trouble)

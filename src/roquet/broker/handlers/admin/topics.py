@@ -111,7 +111,7 @@ class TopicAdmin:
         body = yield from sliced_bodies.table(self._metadata.topic_registry.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
-    def one_topic(self, request: Command, connection: Connection) -> Command:
+    def one_topic(self, request: Command, _: Connection) -> Command:
         topic = self._known(TopicHeader.read(request.fields).topic)
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(topic.to_json()))
 
@@ -144,7 +144,7 @@ class TopicAdmin:
             "minOffset": self._store.min_offset(topic, queue_id),
         }
 
-    def system_topics(self, request: Command, connection: Connection) -> Command:
+    def system_topics(self, request: Command, _: Connection) -> Command:
         body = dump_bytes({"topicList": self._metadata.topic_registry.system_names})
         return request.answer(ResponseCode.SUCCESS, body=body)
 

@@ -31,6 +31,10 @@ _WORDS: Final[Mapping[str, Term]] = {
 }
 
 
+_Step = Callable[["Parser", Term, Token, Token], Term]
+"""Reads on after an operator: left side, operator, first token of the left side."""
+
+
 class Parser:
     """Parser of one expression; `terms` is the number of names and values read so far."""
 
@@ -91,7 +95,7 @@ class Parser:
         same = t.equal(left, right)
         return same if symbol.text == "=" else t.inverse(same)
 
-    def _is(self, left: Term, symbol: Token, begin: Token) -> Term:
+    def _is(self, left: Term, _symbol: Token, _begin: Token) -> Term:
         is_not = self._is_next("NOT")
         if is_not:
             self._tokens.take()
@@ -110,7 +114,7 @@ class Parser:
         right = self._unary()
         return _ordered(left, begin, symbol, right, place)
 
-    def _not(self, left: Term, symbol: Token, begin: Token) -> Term:
+    def _not(self, left: Term, _symbol: Token, begin: Token) -> Term:
         """NOT after an operand: NOT BETWEEN or NOT IN."""
         word = self._tokens.take()
         if word.text == "BETWEEN":
@@ -136,7 +140,7 @@ class Parser:
             )
         return t.all_of(bounds) if is_inside else t.any_of(bounds)
 
-    def _in(self, left: Term, symbol: Token, begin: Token, *, wanted: bool = True) -> Term:
+    def _in(self, left: Term, _symbol: Token, begin: Token, *, wanted: bool = True) -> Term:
         self._expect("(", "( and texts")
         texts = [self._text()]
         while self._is_next(","):
@@ -153,8 +157,8 @@ class Parser:
             raise FilterError(token.position, f"expected a text in quotation marks, found {token}")
         return token.value
 
-    _EQUALITIES: Final = {"=": _equal, "<>": _equal, "IS": _is}
-    _COMPARISONS: Final = {
+    _EQUALITIES: Final[Mapping[str, _Step]] = {"=": _equal, "<>": _equal, "IS": _is}
+    _COMPARISONS: Final[Mapping[str, _Step]] = {
         **dict.fromkeys(ORDERS, _ordered),
         "BETWEEN": _between,
         "IN": _in,

@@ -26,7 +26,7 @@ class ParquetArchive:
         self._folder = ArchiveFolder(folder)
 
     @contextmanager
-    def changing(self, spark: SparkSession) -> Iterator[ParquetChange]:
+    def changing(self, _spark: SparkSession) -> Iterator[ParquetChange]:
         with self._folder.changing() as state:
             yield ParquetChange(self._folder, state)
 

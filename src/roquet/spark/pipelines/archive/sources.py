@@ -97,7 +97,7 @@ class Topics:
         return read.fail_on_data_loss and read.tags is None and read.mode is Mode.FAILFAST
 
     def backlog(
-        self, spark: SparkSession, progress: Mapping[MessageQueue, int]
+        self, _spark: SparkSession, progress: Mapping[MessageQueue, int]
     ) -> list[QueueRange]:
         """As `new_ranges`."""
         return self.new_ranges(progress)
