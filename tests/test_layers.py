@@ -59,7 +59,7 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "client": {
             "_net": "config received",
             "_send": "_net received send_result",
-            "_consume": "_net _send received",
+            "_consume": "_net _send received selector",
         },
         "broker": {
             "config": "",

@@ -336,7 +336,7 @@ class FakeBroker:
             known = members.get(heartbeat.client_id)
             members[heartbeat.client_id] = connection
             if known is not connection:
-                self._tell_members(consumer.group)
+                self.tell_members(consumer.group)
         return request.answer(0)
 
     def _unregister(self, request: Command, _: Connection) -> Answer:
@@ -345,16 +345,16 @@ class FakeBroker:
             group is not None
             and self.members[group].pop(request.fields["clientID"], None) is not None
         ):
-            self._tell_members(group)
+            self.tell_members(group)
         return request.answer(0)
 
     def _connection_closed(self, connection: Connection) -> None:
         for group, members in self.members.items():
             for client_id in [client_id for client_id, at in members.items() if at is connection]:
                 del members[client_id]
-                self._tell_members(group)
+                self.tell_members(group)
 
-    def _tell_members(self, group: str) -> None:
+    def tell_members(self, group: str) -> None:
         for connection in self.members[group].values():
             connection.calls.notify(
                 Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from roquet.client.consumer import Consumer
+from roquet.client.received import ReceivedMessage
+from roquet.protocol.bodies.tables import queue_to_json
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
 from tests.simulation.simulation import Host
 
@@ -39,6 +48,25 @@ async def bodies(c: Consumer, count: int) -> list[bytes]:
         if len(found) == count:
             return found
     return found
+
+
+async def within(c: Consumer, seconds: float) -> list[ReceivedMessage]:
+    """The messages that come within `seconds`. None is acknowledged, nor are earlier ones."""
+    found: list[ReceivedMessage] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while True:
+                found.append(await anext(aiter(c)))
+    return found
+
+
+def reset(broker: FakeBroker, offsets: Mapping[MessageQueue, int]) -> None:
+    """An administrator resets offsets of the group: the broker tells its members."""
+    table = [{**queue_to_json(queue), "offset": offset} for queue, offset in offsets.items()]
+    for connection in broker.members["G"].values():
+        request = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "T", "group": "G"})
+        request.body = dump_bytes({"offsetTable": table})
+        connection.calls.notify(request)
 
 
 def stored(broker: FakeBroker, topic: str = "T") -> dict[int, int]:

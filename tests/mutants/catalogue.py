@@ -622,9 +622,9 @@ _REFUSING: Final = (
     ),
     Mutant(
         "a damaged body comes again as a retry, whose checksum fits it",
-        "client/consumer.py",
-        "is_over = self._in_order is not None or isinstance(error, DamagedBody)",
-        "is_over = self._in_order is not None",
+        "client/_consume/redelivery.py",
+        "_HOPELESS: ClassVar[type[MessageError]] = DamagedBody",
+        "_HOPELESS: ClassVar[tuple[type[MessageError], ...]] = ()",
         ("tests/client/_consume/test_failed_messages.py",),
     ),
     Mutant(

@@ -18,7 +18,8 @@ from typing import Final
 
 from roquet.broker.config.delay_levels import DelayLevels
 from roquet.broker.config.store import DELAY_LEVELS
-from roquet.client.consumer import AGAIN_AFTER_S, Consumer, ReceivedMessage
+from roquet.client._consume.redelivery import AGAIN_AFTER_S
+from roquet.client.consumer import Consumer, ReceivedMessage
 from roquet.client.producer import Producer
 from roquet.client.send_result import SendStatus
 from roquet.errors import RoquetError

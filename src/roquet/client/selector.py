@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,7 @@ from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, RouteNotFo
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.filters.tags import ALL, SQL92, TAG
 from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import check_topic
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked
@@ -47,6 +49,30 @@ def subscription_to(topic: str, selector: str | Sql | None, version: int = 0) ->
             f"the SQL92 expression for {topic} is empty: subscribe without it to get all messages"
         )
     return Subscription(topic, selector.expression, version, SQL92)
+
+
+def subscriptions_to(
+    topics: str | Iterable[str] | Mapping[str, str | Sql], retry_topic: str | None, version: int
+) -> dict[str, Subscription]:
+    """The subscription of each topic.
+
+    :param retry_topic: the group's retry topic, which every member subscribes to; None if the
+        group broadcasts.
+    :raises ConfigError: there is no topic, or an SQL92 expression is empty.
+    :raises MessageError: a topic's name is not allowed.
+    """
+    if isinstance(topics, str):
+        topics = [topics]
+    wanted: dict[str, str | Sql] = (
+        dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, ALL)
+    )
+    if not wanted:
+        raise ConfigError("a consumer needs at least one topic")
+    for topic in wanted:
+        check_topic(topic)
+    if retry_topic is not None:
+        wanted[retry_topic] = ALL
+    return {topic: subscription_to(topic, selector, version) for topic, selector in wanted.items()}
 
 
 async def check_filter(session: Session, group: str, subscription: Subscription) -> None:

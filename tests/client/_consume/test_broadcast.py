@@ -19,7 +19,7 @@ from roquet.protocol.headers.pull import COMMIT_OFFSET
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
-from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill
+from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, reset, within
 
 AS_APACHE_WRITES_IT = """{
 	"offsetTable":{{
@@ -198,7 +198,7 @@ def test_a_message_that_failed_is_logged_and_does_not_come_again(
         async with member() as c:
             (message,) = await c.get_many()
             message.retry()
-            assert await c._some(9, 60_000) == []
+            assert await within(c, 60) == []
 
     fill(broker, 1)
     cluster.run(consume)
@@ -228,8 +228,8 @@ def test_what_an_administrator_sets_back_is_saved(
     async def consume() -> None:
         async with member() as c:
             await bodies(c, 3)
-            c._rebalancer.reset({MessageQueue("T", "broker-a", 0): 1})
-            assert [message.body for message in await c._some(9, 5000)] == [b"2"]
+            reset(broker, {MessageQueue("T", "broker-a", 0): 1})
+            assert [message.body for message in await within(c, 5)] == [b"2"]
 
     fill(broker, 3, queues=2)
     cluster.run(consume)

@@ -15,7 +15,7 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
-from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, stored
+from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, reset, stored
 
 
 def members(cluster: FakeCluster, *hosts: str) -> list[Consumer]:
@@ -323,7 +323,7 @@ def test_a_reset_that_no_broker_takes_now_is_carried_out_later(
             assert await bodies(c, 3) == [b"0", b"1", b"2"]
             await asyncio.sleep(6)
             broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_BUSY] * 2
-            c._rebalancer.reset({MessageQueue("T", "broker-a", 0): 0})
+            reset(broker, {MessageQueue("T", "broker-a", 0): 0})
             await asyncio.sleep(45)
             assert await bodies(c, 3) == [b"0", b"1", b"2"]
 
@@ -339,9 +339,9 @@ def test_a_later_reset_counts_although_the_one_before_is_still_to_be_carried_out
             assert await bodies(c, 3) == [b"0", b"1", b"2"]
             await asyncio.sleep(6)
             broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_BUSY]
-            c._rebalancer.reset({MessageQueue("T", "broker-a", 0): 0})
+            reset(broker, {MessageQueue("T", "broker-a", 0): 0})
             await asyncio.sleep(1)
-            c._rebalancer.reset({MessageQueue("T", "broker-a", 0): 2})
+            reset(broker, {MessageQueue("T", "broker-a", 0): 2})
             await asyncio.sleep(45)
             assert await bodies(c, 1) == [b"2"]
             assert not broker.script[RequestCode.UPDATE_CONSUMER_OFFSET]

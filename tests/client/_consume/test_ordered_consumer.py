@@ -14,8 +14,8 @@ from roquet.client.consumer import Consumer
 from roquet.protocol.bodies.tables import QueueLocks, parse
 from roquet.protocol.records.message import COMPRESSED, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
-from tests.client.cluster import SILENCE, FakeBroker, FakeCluster
-from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, stored
+from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
+from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, reset, stored, within
 
 
 def ordered(cluster: FakeCluster, **options: Any) -> Consumer:
@@ -44,9 +44,9 @@ def test_the_next_message_of_a_queue_comes_when_the_one_before_is_dealt_with(
             first, second = await c.get_many(9)
             assert {first.body, second.body} == {b"0", b"1"}
             first.ack()
-            (third,) = await c._some(9, 1000)
+            (third,) = await within(c, 1)
             assert int(third.body) == int(first.body) + 2
-            assert await c._some(9, 3000) == []
+            assert await within(c, 3) == []
 
     fill(broker, 6, queues=2)
     cluster.run(consume)
@@ -143,7 +143,7 @@ def test_a_queue_is_not_consumed_before_it_is_locked(
     async def consume() -> list[bytes]:
         async with ordered(cluster) as c:
             assert sorted(await bodies(c, 2)) == [b"1", b"3"]
-            assert await c._some(9, 5000) == []
+            assert await within(c, 5) == []
             del broker.locks[queue(0)]
             return await bodies(c, 2)
 
@@ -211,7 +211,7 @@ def test_a_lock_that_cannot_be_renewed_counts_for_half_a_minute(
             await asyncio.sleep(8)
             assert queue(0) not in c.assigned()
             first.ack()
-            assert await c._some(9, 5000) == []
+            assert await within(c, 5) == []
             broker.script.clear()
             assert await bodies(c, 2) == [b"0", b"1"], (
                 "what is acknowledged without the lock does not count"
@@ -244,8 +244,8 @@ def test_a_queue_that_is_back_waits_until_the_message_that_was_under_way_is_deal
     async def consume() -> None:
         async with ordered(cluster) as c:
             (working,) = await c.get_many(1)
-            c._rebalancer.reset({queue(0): 0})
-            assert await c._some(1, 30_000) == []
+            reset(broker, {queue(0): 0})
+            assert await within(c, 30) == []
             assert queue(0) in broker.locks or not c.assigned() & {queue(0)}
             working.ack()
             assert await bodies(c, 2) == [b"0", b"1"]
@@ -308,7 +308,7 @@ def test_a_reset_holds_although_a_message_was_under_way(
     async def consume() -> list[bytes]:
         async with ordered(cluster) as c:
             (working,) = await c.get_many(1)
-            c._rebalancer.reset({queue(0): 0})
+            c._member._rebalancer.reset({queue(0): 0})
             await asyncio.sleep(5)
             working.ack()
             return await bodies(c, 3)
@@ -330,15 +330,14 @@ def test_a_lock_that_is_lost_before_its_queue_s_start_is_known_is_none(
             assert queue(0) not in c.assigned()
             broker.script[RequestCode.QUERY_CONSUMER_OFFSET] = [SILENCE] * 9
             del broker.locks[queue(0)]
-            c._rebalancer.due.set()
+            broker.tell_members("G")
             await asyncio.sleep(1)
-            assert broker.locks[queue(0)] == c._session.client_id
+            assert broker.locks[queue(0)] == f"{CLIENT}@test"
             broker.locks[queue(0)] = "somebody"
-            assert c._locks is not None
-            c._locks.due.set()
+            broker.tell_members("G")
             await asyncio.sleep(15)
             assert queue(0) not in c.assigned()
-            assert await c._some(9, 1000) == []
+            assert await within(c, 1) == []
             del broker.locks[queue(0)]
             assert await bodies(c, 1) == [b"0"]
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from roquet.client._consume.fetcher import FetchSettings, QueueFetcher
@@ -51,16 +52,14 @@ class Assignment:
         settings: FetchSettings,
         offsets: OffsetStore,
         start: Callable[[MessageQueue], Awaitable[int]],
-        locks: OrderLocks | None = None,
-        is_busy: Callable[[ProcessQueue], bool] = lambda _: False,
+        locks: OrderLocks | None,
+        is_busy: Callable[[ProcessQueue], bool],
     ) -> None:
         self._settings = settings
         self._offsets = offsets
         self._start = start
         self._locks = locks
         self._is_busy = is_busy
-        self.waits_for_locks = False
-        """Whether the lock of a wanted queue could not be got at the last try."""
         self._tasks = Tasks()
         self._running: dict[MessageQueue, Running] = {}
         self._giving_back: set[MessageQueue] = set()
@@ -73,25 +72,26 @@ class Assignment:
         """The state of each assigned queue; its offsets are newer than those at the brokers."""
         return {queue: running.fetcher.state() for queue, running in self._running.items()}
 
-    async def become(self, wanted: frozenset[MessageQueue], subscription: Subscription) -> None:
+    async def become(self, wanted: frozenset[MessageQueue], subscription: Subscription) -> bool:
         """Add and drop queues of a topic so that `wanted` are assigned.
 
         A queue whose start offset cannot be found now is left out until the next rebalance.
+        Returns whether the locks of all added queues were got, if they need any.
         """
         current = self.queues(subscription.topic)
         await self.drop(sorted(current - wanted))
         added = sorted(wanted - current)
+        locked = added
         if self._locks is not None:
-            added = await self._locked(added, self._locks)
-        await asyncio.gather(*(self._add(queue, subscription) for queue in added))
+            # A queue that is being given back may still have a message that is being consumed.
+            locked = await self._locks.acquire(
+                queue for queue in added if queue not in self._giving_back
+            )
+        keep_locks = await asyncio.gather(*(self._add(queue, subscription) for queue in locked))
+        return len(locked) == len(added) and all(keep_locks)
 
-    async def _locked(self, queues: list[MessageQueue], locks: OrderLocks) -> list[MessageQueue]:
-        """Lock `queues`; return those that no member, including this one, still works on."""
-        locked = await locks.acquire(queue for queue in queues if queue not in self._giving_back)
-        self.waits_for_locks |= len(locked) < len(queues)
-        return locked
-
-    async def _add(self, queue: MessageQueue, subscription: Subscription) -> None:
+    async def _add(self, queue: MessageQueue, subscription: Subscription) -> bool:
+        """Start to pull a queue; return False if its lock expired meanwhile."""
         try:
             start = await self._start(queue)
         except RoquetError as error:
@@ -102,14 +102,31 @@ class Assignment:
             )
             if self._locks is not None:
                 await self._locks.release([queue])
-            return
+            return True
         if self._locks is not None and not self._locks.has(queue):
-            self.waits_for_locks = True  # the lock expired: another member may have it by now
-            return
+            return False  # another member may have it by now
         assert queue not in self._running, f"{queue} has a fetcher already"
         log.info("queue assigned: queue=%s offset=%d", queue, start)
         fetcher = QueueFetcher(self._settings, queue, start, subscription)
         self._running[queue] = Running(fetcher, self._tasks.start(fetcher.run(), f"pull {queue}"))
+        return True
+
+    async def drop_unlocked(self) -> bool:
+        """Drop the queues whose locks expired or went to another member.
+
+        Returns whether there were any.
+        """
+        lost = [] if self._locks is None else self._locks.ended()
+        if lost:
+            log.warning(
+                "queue locks lost, the queues are not consumed until they are locked again: "
+                "group=%s count=%d queues=%s",
+                self._settings.group,
+                len(lost),
+                ",".join(map(str, lost)),
+            )
+            await self.drop(lost)
+        return bool(lost)
 
     async def drop(self, queues: Iterable[MessageQueue], *, stores: bool = True) -> None:
         """Stop the fetchers of these queues and store their offsets.
@@ -118,7 +135,7 @@ class Assignment:
         """
         dropped = {queue: self._running.pop(queue) for queue in queues if queue in self._running}
         for running in dropped.values():
-            running.fetcher.process_queue.dropped = True
+            running.fetcher.process_queue.drop()
         if self._locks is not None:
             self._giving_back.update(dropped)
         await cancel(*(running.task for running in dropped.values()))
@@ -171,7 +188,7 @@ class Assignment:
 
     async def _store(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
         await attempt(
-            lambda: self._offsets.store(queue, lambda: fetcher.process_queue.consumer_offset),
+            partial(self._offsets.store, queue, fetcher.consumer_offset),
             f"storing the offset of {queue}",
         )
 

@@ -89,6 +89,10 @@ class QueueFetcher:
             if delay_ms:
                 await asyncio.sleep(delay_ms / 1000)
 
+    def consumer_offset(self) -> int:
+        """The offset to store for the group now."""
+        return self.process_queue.consumer_offset
+
     def state(self) -> QueueState:
         process_queue = self.process_queue
         last = process_queue.consumer_offset + process_queue.span
@@ -213,7 +217,7 @@ class QueueFetcher:
             result.max_offset,
             result.next_offset,
         )
-        self.process_queue.dropped = True
+        self.process_queue.drop()
         # Replaced before the pause, so that no offset after next_offset is committed meanwhile.
         self.process_queue = ProcessQueue(result.next_offset, self._on_done)
         await asyncio.sleep(self._position.answered(result, 0) / 1000)

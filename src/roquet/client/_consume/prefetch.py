@@ -34,7 +34,7 @@ class Delivery:
     def message(
         self,
         failed: Callable[[Delivery, int], None],
-        settled: Callable[[Delivery], None] | None = None,
+        settled: Callable[[Delivery], None],
         uncompressed_max: int = UNCOMPRESSED_MAX,
     ) -> ReceivedMessage:
         """The message as the application gets it.
@@ -54,8 +54,7 @@ class Delivery:
                 elif not self.process_queue.dropped:
                     failed(self, delay_level)
                     return
-                if settled is not None:
-                    settled(self)
+                settled(self)
 
         return received(
             self.record, self.broker_name, self.reconsume_times, settle, uncompressed_max
@@ -117,8 +116,19 @@ class PrefetchBuffer:
             self.passed_over(delivery)
         return None
 
+    def put_again(self, delivery: Delivery) -> None:
+        """Deliver a failed message again."""
+        self.put(delivery)
+
+    def settled(self, delivery: Delivery) -> None:
+        """Called for a delivery that was settled and will not be repeated."""
+
     def passed_over(self, delivery: Delivery) -> None:
         """Called for a delivery that is discarded because its queue was dropped."""
+
+    def is_busy(self, process_queue: ProcessQueue) -> bool:  # noqa: ARG002 - ordered ones need it
+        """Whether the application must settle a message of the queue before another may come."""
+        return False
 
     async def next(self) -> Delivery | None:
         """Wait for the next delivery and return it; None once the buffer is closed."""

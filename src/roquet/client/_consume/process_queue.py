@@ -28,6 +28,10 @@ class ProcessQueue:
         self._sizes: OrderedDict[int, int] = OrderedDict()
         self.size = 0
 
+    def drop(self) -> None:
+        """Note that the queue was taken away."""
+        self.dropped = True
+
     def take(self, messages: Iterable[tuple[int, int]], next_offset: int) -> None:
         """Add the messages of a pull. A message that is here already is not added again.
 

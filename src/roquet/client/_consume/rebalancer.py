@@ -52,32 +52,39 @@ class Rebalancer:
         self._assignment = assignment
         self._offsets = offsets
         self._resets: dict[MessageQueue, int] = {}
-        self._topic_missing = False
+        self._is_incomplete = False
+        """A topic does not exist yet, or another member has a lock that this one needs."""
         self.due = asyncio.Event()
         """Set to make `run` rebalance now."""
 
     async def run(self) -> None:
         """Rebalance forever; failures are logged and retried."""
         while True:
-            is_soon = self._topic_missing or self._assignment.waits_for_locks or self._resets
+            is_soon = self._is_incomplete or self._resets
             await pause(self.due, SOON_S if is_soon else PERIOD_S)
             await self._carry_out_resets()
             await attempt(self.rebalance, f"rebalancing group {self._group}")
 
     async def rebalance(self) -> None:
         """Rebalance all topics now."""
-        self._topic_missing = self._assignment.waits_for_locks = False
+        self._is_incomplete = False
         for topic, subscription in self._subscriptions.items():
             wanted = await self._share_of(topic)
             if wanted is not None:
-                await self._assignment.become(wanted - self._resets.keys(), subscription)
+                has_all = await self._assignment.become(wanted - self._resets.keys(), subscription)
+                self._is_incomplete |= not has_all
+
+    async def drop_unlocked(self) -> None:
+        """Drop the queues whose locks were lost, and rebalance if there are any."""
+        if await self._assignment.drop_unlocked():
+            self.due.set()
 
     async def _share_of(self, topic: str) -> frozenset[MessageQueue] | None:
         """The queues of a topic for this member; None if they cannot be computed now."""
         try:
             route = await self._session.routes.route(topic)
         except RouteNotFound:
-            self._topic_missing = True
+            self._is_incomplete = True
             return None
         queues = subscribe_queues(topic, route)
         if self._strategy is None:

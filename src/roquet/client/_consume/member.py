@@ -1,0 +1,170 @@
+"""A member of a consumer group: it joins, consumes the queues that it gets, and leaves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.client._consume.allocation import Strategy
+from roquet.client._consume.assignment import Assignment
+from roquet.client._consume.fetcher import FetchSettings
+from roquet.client._consume.offsets import OffsetStore
+from roquet.client._consume.order_locks import OrderLocks
+from roquet.client._consume.prefetch import PrefetchBuffer
+from roquet.client._consume.pull_flow import PrefetchLimits
+from roquet.client._consume.rebalancer import Rebalancer
+from roquet.client._consume.start_position import Start, start_offset, wire_name
+from roquet.client._net.groups import GroupMember
+from roquet.client._net.session import Session
+from roquet.client._net.tasks import Tasks, every
+from roquet.client.selector import check_filter
+from roquet.errors import RouteNotFound
+from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData, Subscription
+from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
+from roquet.protocol.records.record import Record
+
+log = logging.getLogger(__name__)
+
+STORE_PERIOD_S: Final = 5.0
+LOCKS_LOOK_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class MemberSettings:
+    """What a member consumes and how. `subscriptions` are by topic.
+
+    The other fields are parameters of `Consumer`.
+    """
+
+    group: str
+    subscriptions: Mapping[str, Subscription]
+    start: Start
+    strategy: Strategy
+    ordered: bool
+    broadcast: bool
+    batch_size: int
+    limits: PrefetchLimits
+
+
+class Member:
+    """A member of a consumer group: pulls the queues that it gets into a prefetch buffer.
+
+    :param offsets: where the offsets of the group are stored.
+    :param consume_directly: delivers a message of an administrator; see `GroupMember`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        settings: MemberSettings,
+        offsets: OffsetStore,
+        prefetch: PrefetchBuffer,
+        consume_directly: Callable[[Record, str], Awaitable[bool]],
+    ) -> None:
+        self._session = session
+        self._settings = settings
+        self._offsets = offsets
+        self._consume_directly = consume_directly
+        group = settings.group
+        is_locking = settings.ordered and not settings.broadcast
+        self._locks = OrderLocks(session, group) if is_locking else None
+        fetching = FetchSettings(
+            session,
+            group,
+            settings.batch_size,
+            settings.limits,
+            prefetch.put,
+            offsets.reset,
+            commits=not settings.broadcast,
+        )
+        self._assignment = Assignment(
+            fetching, offsets, self._start_offset, self._locks, prefetch.is_busy
+        )
+        self._rebalancer = Rebalancer(
+            session,
+            group,
+            settings.subscriptions,
+            None if settings.broadcast else settings.strategy,
+            self._assignment,
+            offsets,
+        )
+        self._tasks = Tasks()
+
+    async def join(self) -> None:
+        """Send a heartbeat, then rebalance. Raises as `Consumer.__aenter__`.
+
+        Without the heartbeat the brokers' lists of members would lack this one, and it would get
+        no queue (docs/pitfalls.md#trap-60).
+        """
+        group = self._settings.group
+        await self._offsets.open()
+        await self._look_up_routes()
+        for subscription in self._settings.subscriptions.values():
+            if not subscription.is_by_tag:
+                await check_filter(self._session, group, subscription)
+        member = GroupMember(
+            self._heartbeat_data,
+            self._wake,
+            self._rebalancer.reset,
+            self._assignment.states,
+            self._consume_directly,
+            self._session.runtime.now_ms(),
+        )
+        self._session.membership.join_as_consumer(group, member)
+        for denial in await self._session.membership.beat():
+            raise denial  # otherwise the application would wait forever for messages
+        await self._rebalancer.rebalance()
+        self._tasks.start(self._rebalancer.run(), f"rebalance of {group}")
+        store = every(STORE_PERIOD_S, self._assignment.store_offsets, "storing offsets")
+        self._tasks.start(store, f"offsets of {group}")
+        if self._locks is not None:
+            self._tasks.start(self._locks.keep(), f"locks of {group}")
+            lost = every(
+                LOCKS_LOOK_S, self._rebalancer.drop_unlocked, "dropping queues without lock"
+            )
+            self._tasks.start(lost, f"lost locks of {group}")
+
+    async def _look_up_routes(self) -> None:
+        for topic in self._settings.subscriptions:
+            try:
+                await self._session.routes.refresh(topic)
+            except RouteNotFound as error:
+                if not topic.startswith(RETRY_PREFIX):
+                    log.warning(
+                        "topic not found, the consumer waits for it: group=%s topic=%s error=%s",
+                        self._settings.group,
+                        topic,
+                        error,
+                    )
+
+    async def leave(self) -> None:
+        """Stop pulling, and store the offsets. Unregistering is up to the session, later.
+
+        In this order, because the other members take over the queues as soon as this member left
+        (docs/protocol/consuming.md#leaving).
+        """
+        await self._tasks.close()
+        await self._assignment.close()
+
+    def assigned(self) -> frozenset[MessageQueue]:
+        """The queues that are assigned to this member now."""
+        return self._assignment.queues()
+
+    def _wake(self) -> None:
+        """Rebalance soon: the members of the group or the brokers changed."""
+        self._rebalancer.due.set()
+        if self._locks is not None:
+            self._locks.due.set()
+
+    def _heartbeat_data(self) -> ConsumerData:
+        return ConsumerData(
+            self._settings.group,
+            message_model=BROADCASTING if self._settings.broadcast else CLUSTERING,
+            consume_from=wire_name(self._settings.start),
+            subscriptions=tuple(self._settings.subscriptions.values()),
+        )
+
+    async def _start_offset(self, queue: MessageQueue) -> int:
+        return await start_offset(self._session, self._offsets, queue, self._settings.start)

@@ -1,0 +1,88 @@
+"""The messages that a consumer hands out to the application."""
+
+from __future__ import annotations
+
+import asyncio
+
+from roquet.client._consume.prefetch import Delivery, DirectDelivery, PrefetchBuffer
+from roquet.client._consume.redelivery import Redelivery
+from roquet.client.received import ReceivedMessage
+from roquet.errors import MessageError
+from roquet.protocol.records.record import Record
+
+
+class MessageStream:
+    """The messages of a consumer, in the order of its prefetch buffer, decoded when asked for.
+
+    Messages that cannot be decoded are left out; `redelivery` handles them as failed ones.
+
+    :param uncompressed_max: maximum size in bytes of a body after decompression.
+    """
+
+    def __init__(
+        self, prefetch: PrefetchBuffer, redelivery: Redelivery, uncompressed_max: int
+    ) -> None:
+        self._prefetch = prefetch
+        self._redelivery = redelivery
+        self._uncompressed_max = uncompressed_max
+
+    async def next(self) -> ReceivedMessage | None:
+        """Wait for the next message and return it; None once the consumer is closed."""
+        while (delivery := await self._prefetch.next()) is not None:
+            message = self._open(delivery)
+            if message is not None:
+                return message
+        return None
+
+    async def some(self, count_max: int, timeout_ms: int) -> list[ReceivedMessage]:
+        """Wait for a message; return it and those that are already here.
+
+        The list ends early when the bodies together reach `uncompressed_max` bytes.
+
+        :param timeout_ms: how long to wait for the first message; the list is empty after that.
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                message = await self.next()
+        except TimeoutError:
+            return []
+        messages: list[ReceivedMessage] = []
+        size = 0
+        while message is not None:
+            messages.append(message)
+            size += len(message.body)
+            is_full = len(messages) >= count_max or size >= self._uncompressed_max
+            message = None if is_full else self._next_here()
+        return messages
+
+    def _next_here(self) -> ReceivedMessage | None:
+        """The next message that is already here."""
+        while (delivery := self._prefetch.take()) is not None:
+            message = self._open(delivery)
+            if message is not None:
+                return message
+        return None
+
+    def _open(self, delivery: Delivery) -> ReceivedMessage | None:
+        """Decode the body of a message; None if it cannot be decoded."""
+        try:
+            return delivery.message(
+                self._redelivery.failed, self._prefetch.settled, self._uncompressed_max
+            )
+        except MessageError as error:
+            self._redelivery.unreadable(delivery, error)
+            return None
+
+    async def consume_directly(self, record: Record, broker_name: str) -> bool:
+        """Deliver a message that an administrator sent.
+
+        Returns whether the application acknowledged it.
+        """
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def settled(is_done: bool) -> None:
+            if not outcome.done():
+                outcome.set_result(is_done)
+
+        self._prefetch.put(DirectDelivery(record, broker_name, settled))
+        return await outcome
