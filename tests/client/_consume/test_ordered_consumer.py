@@ -308,7 +308,7 @@ def test_a_reset_holds_although_a_message_was_under_way(
     async def consume() -> list[bytes]:
         async with ordered(cluster) as c:
             (working,) = await c.get_many(1)
-            c._member._rebalancer.reset({queue(0): 0})
+            reset(broker, {queue(0): 0})
             await asyncio.sleep(5)
             working.ack()
             return await bodies(c, 3)

@@ -30,7 +30,7 @@ class Rebalancer:
     servers list. Without a list of members the assignment does not change
     (docs/protocol/consuming.md#rebalance).
 
-    Invariant: a queue in `_resets` is not assigned here until its new offset is stored.
+    Invariant: a queue in `_resets` is not assigned again until its new offset is stored.
 
     :param subscriptions: topic -> subscription.
     :param strategy: the allocation rule; None means that each member gets all queues.
@@ -71,7 +71,10 @@ class Rebalancer:
         for topic, subscription in self._subscriptions.items():
             wanted = await self._share_of(topic)
             if wanted is not None:
-                has_all = await self._assignment.become(wanted - self._resets.keys(), subscription)
+                # A queue that is assigned stays so until its reset is carried out: to drop it here
+                # would store its offset, perhaps over the new one.
+                waiting = self._resets.keys() - self._assignment.queues()
+                has_all = await self._assignment.become(wanted - waiting, subscription)
                 self._is_incomplete |= not has_all
 
     async def drop_unlocked(self) -> None:
