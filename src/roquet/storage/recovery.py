@@ -13,7 +13,6 @@ from typing import Final
 
 from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, UnreadableFile
-from roquet.protocol.records.layout import BLANK_MAGIC, BLANK_SIZE, size_and_magic
 from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storage.dispatch.dispatch import Dispatch
 from roquet.storage.index.index import Index
@@ -346,8 +345,7 @@ def valid_end(
             damaged.append(piece)
     except CorruptRecord as error:
         _report_end(log, end, str(error))
-    data = log.read(end, BLANK_SIZE)
-    if len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC:
+    if log.is_closed_at(end):
         end = log.next_file(end)
     return end, damaged
 

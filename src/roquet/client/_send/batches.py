@@ -11,13 +11,14 @@ from typing import Final
 from roquet.client._send.encoded_message import EncodedMessage, outgoing_batch
 from roquet.errors import MessageError
 from roquet.protocol.records.batch import batch_item
+from roquet.protocol.records.layout import SIZE_MIN_V6
 from roquet.protocol.records.message import RETRY_PREFIX, Message
 
 BATCH_SIZE_MAX: Final = 4 * 1024 * 1024
 """Brokers compare this with the sum of the records they will store. Records are larger than the
 elements of the body."""
 
-RECORD_OVERHEAD: Final = 115 + 64
+RECORD_OVERHEAD: Final = SIZE_MIN_V6 + 64
 """The fixed fields of a record with IPv6 hosts, and the properties that a broker adds."""
 
 

@@ -10,16 +10,21 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
-_HEAD: Final = Struct(">iiiii")
-"""Size of the whole element, magic (0), checksum (0), flag, body size."""
+FIELDS: Final = {"size": "i", "magic": "i", "crc": "i", "flag": "i", "body_size": "i"}
+"""The fields before the body, in order: name -> code of the module `struct`. All are big-endian.
+
+`size` is that of the whole element; magic and checksum are 0. After the body come the size of the
+properties (2 bytes) and the properties.
+"""
+HEAD: Final = Struct(">" + "".join(FIELDS.values()))
 _SHORT: Final = Struct(">H")
 
 
 def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
     """Encode one message of a batch."""
-    size = _HEAD.size + len(body) + _SHORT.size + len(properties)
+    size = HEAD.size + len(body) + _SHORT.size + len(properties)
     return b"".join(
-        (_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
+        (HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
     )
 
 
@@ -31,8 +36,8 @@ def split_batch(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     at, end = 0, len(data)
     try:
         while at < end:
-            size, _, _, flag, body_size = _HEAD.unpack_from(data, at)
-            body_at = at + _HEAD.size
+            size, _, _, flag, body_size = HEAD.unpack_from(data, at)
+            body_at = at + HEAD.size
             properties_at = body_at + body_size + _SHORT.size
             (properties_size,) = _SHORT.unpack_from(data, properties_at - _SHORT.size)
             at += size

@@ -112,8 +112,9 @@ def fixed_fields(sys_flag: int) -> Struct:
     return _FIXED[sys_flag & HOST_BITS]
 
 
-SIZE_MIN: Final = fixed_fields(0).size + 3
-"""Bytes of a record without body, topic and properties; its hosts are IPv4."""
+SIZE_MIN: Final = offset_of("body") + 3
+SIZE_MIN_V6: Final = offset_of("body", HOST_BITS) + 3
+"""Bytes of a record without body, topic and properties, if its hosts are IPv4 and IPv6."""
 
 RECORD_SIZE_MAX: Final = FRAME_SIZE_MAX + 1024 * 1024
 """Upper bound of a record: its message came in one frame, and the broker adds a few properties."""
@@ -125,6 +126,7 @@ _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in (*RECORD_MAGIC
 # packing
 
 CHECKSUM_BITS: Final = 0x7FFF_FFFF
+"""The CRC-32 is stored as a signed number, without its top bit."""
 UNWRITTEN: Final = b"\0"
 NO_PLACE: Final = "the message was not stored, a value in it does not fit its field: {}"
 UNTELLABLE: Final = (
@@ -135,6 +137,9 @@ UNTELLABLE: Final = (
 @lru_cache(4096)
 def record_struct(sys_flag: int, body_size: int, topic_size: int, properties_size: int) -> Struct:
     """The struct that packs a whole record in one call. Sizes in bytes.
+
+    Packing the fixed fields and joining the parts to them takes 7 % longer for a small message, and
+    copies a large one twice. Making a struct takes as long as packing, so structs are kept.
 
     :param sys_flag: its host bits say which hosts are IPv6.
     :raises ValueError: the topic or the properties are too large for a record.

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
+from roquet.protocol.records.batch import HEAD
 from roquet.protocol.records.columns import Bytes
 from roquet.protocol.records.message import UNIQ_KEY
 from roquet.protocol.records.uniform import Checksums, checksums
 
-_HEAD: Final = Struct(">iiiii")
-_BODY_AT: Final = _HEAD.size
+_BODY_AT: Final = HEAD.size
 _KEY_NAME: Final = UNIQ_KEY.encode() + b"\x01"
 
 
@@ -78,7 +78,7 @@ def learn_form(data: bytes) -> BatchTemplate | None:
     :param data: a batch that `split_batch` accepted: its sizes add up.
     :returns: None if the unique key cannot be located with certainty.
     """
-    size, _, _, flag, body_size = _HEAD.unpack_from(data)
+    size, _, _, flag, body_size = HEAD.unpack_from(data)
     properties_at = _BODY_AT + body_size + 2
     properties = data[properties_at:size]
     places = _key_places(properties)

@@ -22,7 +22,7 @@ from roquet.client._send.encoded_message import (
     compressed,
     outgoing_batch,
 )
-from roquet.protocol.records.batch import batch_item, split_batch
+from roquet.protocol.records.batch import FIELDS, batch_item, split_batch
 from roquet.protocol.records.message import (
     DELAY,
     KEYS,
@@ -40,9 +40,7 @@ from roquet.spark._write.rows import ROW_ID, SinkRows, bits_in, numbers_in
 KeyRun = Callable[[int], tuple[str, int]]
 """`UniqueKeys.run`: count -> the common prefix of that many unique keys, and the first counter."""
 
-_HEAD: Final = np.dtype(
-    [("size", ">i4"), ("magic", ">i4"), ("checksum", ">i4"), ("flag", ">i4"), ("body", ">i4")]
-)
+_HEAD: Final = np.dtype([(name, f">{code}") for name, code in FIELDS.items()])
 _PROPERTIES_LENGTH: Final = np.dtype(">u2")
 _BINARY: Final = pa.binary()
 _NAME_END: Final = constant(NAME_SEPARATOR.encode())
@@ -206,7 +204,7 @@ def _heads(
     heads = np.zeros(len(body_sizes), _HEAD)
     heads["flag"] = flags
     heads["size"] = _HEAD.itemsize + body_sizes + _PROPERTIES_LENGTH.itemsize + properties_sizes
-    heads["body"] = body_sizes
+    heads["body_size"] = body_sizes
     return heads
 
 

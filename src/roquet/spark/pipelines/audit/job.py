@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from roquet.errors import OptionError
+from roquet.protocol.records.layout import CHECKSUM_BITS
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
 from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
@@ -227,7 +228,7 @@ def _marked(side: DataFrame, *, is_left: bool) -> DataFrame:
     already decompressed.
     """
     is_compressed = (f.col("sysFlag").bitwiseAND(_COMPRESSED)) != 0
-    crc = f.crc32("body").bitwiseAND(0x7FFFFFFF)
+    crc = f.crc32("body").bitwiseAND(CHECKSUM_BITS)
     return side.select(
         *KEY,
         f.lit(int(is_left)).alias("left"),
