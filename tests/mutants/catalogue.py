@@ -603,6 +603,27 @@ _REFUSING: Final = (
         ("tests/transport/test_peers.py",),
     ),
     Mutant(
+        "a record is believed whose parts do not add up to its size",
+        "protocol/records/layout.py",
+        "    if properties_end != end:\n",
+        "    if properties_end > end:\n",
+        ("tests/protocol/records/test_layout.py",),
+    ),
+    Mutant(
+        "a record in a block is believed whose body has less than no bytes",
+        "protocol/records/block.py",
+        "adds_up & (body_at <= body_end)",
+        "adds_up",
+        ("tests/protocol/records/test_layout.py",),
+    ),
+    Mutant(
+        "rolled back records get queue entries",
+        "protocol/records/message.py",
+        "    return sys_flag & TRANSACTION_PREPARED == 0\n",
+        "    return sys_flag & TRANSACTION_BITS != TRANSACTION_PREPARED\n",
+        ("tests/protocol/records/test_layout.py",),
+    ),
+    Mutant(
         "a body may become any size",
         "protocol/records/compression.py",
         "    if len(plain) > size_max:\n",
