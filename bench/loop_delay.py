@@ -121,9 +121,9 @@ class Crowded:
         for number in range(GROUPS):
             tables.groups.update(GroupConfig(f"group-{number}"), 1)
             for queue_id in range(QUEUES):
-                tables.progress.commit(f"group-{number}", f"topic-{number % WRITTEN}", queue_id, 0)
-                tables.progress.commit("group-0", f"topic-{number}", queue_id, 0)
-                tables.progress.commit("crowd", "topic-0", queue_id, 0)
+                tables.offsets.commit(f"group-{number}", f"topic-{number % WRITTEN}", queue_id, 0)
+                tables.offsets.commit("group-0", f"topic-{number}", queue_id, 0)
+                tables.offsets.commit("crowd", "topic-0", queue_id, 0)
                 parts.measurements.traffic.given(
                     f"topic-{number}", "group-0", queue_id, 1, 100, 0.0
                 )
@@ -316,8 +316,8 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
         ),
         "a member joins 2,000 others": newcomer,
         "a message for 1,100 held pulls": send_to_many,
-        **{name: in_slices(parts, work) for name, work in sliced.items()},
-        "save of consumer offsets": parts.tables.progress_file.flush,
+        **{name: in_slices(parts.slices, work) for name, work in sliced.items()},
+        "save of consumer offsets": parts.tables._offsets_file.flush,
         "save of topics": parts.tables._topics_file.flush,
         "checkpoint": partial(checkpointed, crowded),
         "a slave reads its master's tables": partial(copied, crowded),
@@ -346,7 +346,7 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
 async def checkpointed(crowded: Crowded) -> None:
     parts = crowded.broker.parts
     for work in await parts.slices.run(crowded.broker.store.checkpoint_steps()):
-        await parts.runtime.blocking(work)
+        await crowded.broker.runtime.blocking(work)
 
 
 async def copied(crowded: Crowded) -> None:

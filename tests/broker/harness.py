@@ -74,16 +74,14 @@ class World:
         self.topic_changes = 0
         self._build_tables(self.config)
         self.members = MemberHandler(
+            self.config,
+            self.store,
+            self.metadata,
             self.consumers,
             self.producers,
-            self.metadata,
             self.filters,
             self.host.now_ms,
             lambda: sim.now_s * 1000,
-            lambda: self.store.newest_ms,
-            filter_by_properties=self.config.filters.enable_property_filter,
-            notify=self.config.notify_consumer_ids_changed_enable,
-            limits=self.config.limits,
         )
         self.routes = self._routes()
         server = Server(self.routes, self.members.connection_closed)
@@ -143,15 +141,8 @@ class World:
             self.store,
             config.is_slave,
         )
-        cluster, detailed = config.broker_cluster_name, config.enable_detail_stat
         self.measurements = Measurements(
-            store,
-            metadata,
-            cluster,
-            now_ms,
-            lambda: self.sim.now_s * 1000,
-            detailed=detailed,
-            limits=config.limits,
+            config, store, metadata, now_ms, lambda: self.sim.now_s * 1000
         )
         info = RuntimeInfo(config, store, self.delays, now_ms, (), self.measurements.figures)
         positions = GroupLag(metadata, self.consumers, progress, store, name, self.measurements.tps)

@@ -69,11 +69,10 @@ class Side:
         self.metadata = metadata = Metadata(
             self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS
         )
-        log = self.store.log
-        ack_gate = AckGate(AckConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
+        ack_gate = AckGate(AckConfig(False, False), self.store.log, None, lambda: 0.0)
         turn, levels = EndOfTurn(self.store.end_turn), DelayLevels((1000, 5000))
         now_ms, chance = lambda: NOW_MS, random.Random(1)
-        clock = StampClock(Runtime(now_ms, chance, lambda: 0.0), lambda: log.end)
+        clock = StampClock(Runtime(now_ms, chance, lambda: 0.0))
         send_context = SendContext(
             SendConfig("C", levels), self.store, metadata, ack_gate, turn, now_ms, chance
         )

@@ -18,27 +18,27 @@ async def test_one_table_that_cannot_be_written_does_not_keep_the_others_from_th
     tmp_path: Path,
 ) -> None:
     settings = config("10.0.0.1", storePathRootDir=tmp_path)
-    tables = Tables(settings, Runtime(), RealDisk(), lambda: None)
+    tables = Tables(settings, Runtime(), RealDisk())
     (settings.state_folder / state_files.TOPICS).mkdir(parents=True)
-    tables.progress.commit("G", "T", 0, 7)
+    tables.offsets.commit("G", "T", 0, 7)
     with pytest.raises(IsADirectoryError):
         await tables.save()
-    again = Tables(settings, Runtime(), RealDisk(), lambda: None)
+    again = Tables(settings, Runtime(), RealDisk())
     (settings.state_folder / state_files.TOPICS).rmdir()
     again.load()
-    assert again.progress.committed("G", "T", 0) == 7
+    assert again.offsets.committed("G", "T", 0) == 7
 
 
-async def test_progress_is_saved_when_there_is_news_and_only_then(tmp_path: Path) -> None:
+async def test_offsets_are_saved_when_there_is_news_and_only_then(tmp_path: Path) -> None:
     settings = config("10.0.0.1", storePathRootDir=tmp_path)
-    tables = Tables(settings, Runtime(), RealDisk(), lambda: None)
-    tables.progress.commit("G", "T", 0, 7)
-    tables.save_progress()
+    tables = Tables(settings, Runtime(), RealDisk())
+    tables.offsets.commit("G", "T", 0, 7)
+    tables.save_offsets()
     assert len(asyncio.all_tasks()) == 2
-    await tables.progress_file.flush()
-    tables.save_progress()
+    await tables.save()
+    tables.save_offsets()
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    tables.progress.commit("G", "T", 0, 8)
-    tables.save_progress()
+    tables.offsets.commit("G", "T", 0, 8)
+    tables.save_offsets()
     assert len(asyncio.all_tasks()) == 2
-    await tables.progress_file.flush()
+    await tables.save()

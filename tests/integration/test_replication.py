@@ -72,7 +72,8 @@ class Cluster:
                 timer.cancel()
 
     async def master(self, log: CommitLog, port: int = 0) -> tuple[HaServer, str]:
-        server = HaServer(log, self.happened)
+        server = HaServer(log)
+        server.acked.add(self.happened)
         self._closing.append(server.close)
         return server, f"{HOST}:{await server.listen(HOST, port)}"
 

@@ -35,7 +35,7 @@ _ACKNOWLEDGING: Final = (
     Mutant(
         "SEND_OK does not wait for the disk",
         "broker/delivery/ack_gate.py",
-        """        if self._config.flush and self._flushed_to() < held.end:
+        """        if self._config.flush and self._log.flushed_to < held.end:
             return False
         return not held.needs_slave""",
         """        return not held.needs_slave""",
@@ -214,17 +214,19 @@ _RECOVERING: Final = (
     ),
     Mutant(
         "groups stay beyond the end of their queue",
-        "broker/components.py",
-        "        clamp_offsets(self.tables.progress, self.store)\n",
+        "broker/late_dispatch.py",
+        "            clamp_offsets(tables.offsets, store)\n",
         "",
         ("tests/broker/offsets/test_clamp.py",),
     ),
     Mutant(
         "transactions whose queue entries come late count as ended",
-        "broker/components.py",
-        "        if self._lacked_entries and not self.store.dispatch.is_held_up:\n            self.read_queues()\n",
+        "broker/late_dispatch.py",
+        """        if self._lacked_entries and not self._store.dispatch.is_held_up:
+            self.complete_tables()
+""",
         "",
-        ("tests/broker/test_held_up_starts.py",),
+        ("tests/broker/test_late_dispatch.py",),
     ),
     Mutant(
         "delayed messages whose queue entries come late come early, or a second time",
@@ -233,7 +235,7 @@ _RECOVERING: Final = (
             await asyncio.sleep(LOOK_MS / 1000)
 """,
         "",
-        ("tests/broker/test_held_up_starts.py",),
+        ("tests/broker/test_late_dispatch.py",),
     ),
     Mutant(
         "progress of delayed messages is noted before they are on the drive",
@@ -299,9 +301,9 @@ _REPLICATING: Final = (
     ),
     Mutant(
         "a second master of a name starts",
-        "broker/server.py",
-        "            or await life_of(channels, other) is not BrokerLiveness.ANSWERS\n",
-        "            or True\n",
+        "broker/ha/peers.py",
+        "        or await life_of(channels, other) is not BrokerLiveness.ANSWERS\n",
+        "        or True\n",
         (
             "tests/broker/ha/test_promotion.py",
             "tests/broker/ha/test_rejoin.py",

@@ -56,7 +56,8 @@ class Master:
     ) -> None:
         self.log = MemoryLog(FILE_SIZE, LOG)
         self.acks = 0
-        self.server = HaServer(self.log, self._acked, rules, admission)
+        self.server = HaServer(self.log, rules, admission)
+        self.server.acked.add(self._acked)
         self.port = 0
 
     def _acked(self) -> None:

@@ -30,7 +30,7 @@ def _check_tables(broker: Broker) -> None:
         queues = max(topic.read_queues, topic.write_queues)
         assert queues <= limits.topic_queue_nums_max, f"topic {topic.name!r} has {queues} queues"
     assert len(tables.groups.groups) <= limits.group_nums_max
-    assert tables.progress.count <= limits.offset_nums_max
+    assert tables.offsets.count <= limits.offset_nums_max
 
 
 def keep_what_peers_hold_within_bounds(cluster: Cluster, strangers: str, answer_max: int) -> None:

@@ -243,9 +243,9 @@ class ProgressFollower:
             self._begin(broker, self._at_slaves.get(node.name))
         if broker.store.dispatch.is_held_up:
             return  # there are messages whose queue entries are not written yet: the group's word counts
-        if broker.parts.tables.progress.changes == self._changes:
+        if broker.parts.tables.offsets.changes == self._changes:
             return
-        self._changes = broker.parts.tables.progress.changes
+        self._changes = broker.parts.tables.offsets.changes
         for queue_id, offset in _committed(broker).items():
             self._check_queue(broker, queue_id, offset)
 
@@ -284,7 +284,7 @@ class ProgressFollower:
 def _committed(broker: Broker) -> dict[int, int]:
     """Where the group stands in each queue."""
     offsets = {
-        number: broker.parts.tables.progress.committed(GROUP, TOPIC, number)
+        number: broker.parts.tables.offsets.committed(GROUP, TOPIC, number)
         for number in range(QUEUES)
     }
     return {number: offset for number, offset in offsets.items() if offset is not None}

@@ -142,11 +142,8 @@ class BrokerNode:
     def phase(self) -> Phase | None:
         """Where a slave stands with its master."""
         broker = self.broker
-        return (
-            None
-            if broker is None or broker.parts.ha_client is None
-            else broker.parts.ha_client.phase
-        )
+        follower = None if broker is None else broker.parts.follower
+        return None if follower is None else follower.client.phase
 
     @property
     def is_changing(self) -> bool:
@@ -171,13 +168,12 @@ class BrokerNode:
     def follows(self, master: Broker) -> bool:
         """A slave that has all its master has, and is being told more."""
         broker = self.broker
-        if (
-            broker is None
-            or broker.parts.ha_client is None
-            or broker.parts.ha_client.master != master.config.ha_address
-        ):
+        if broker is None or broker.parts.follower is None:
             return False
-        return self.phase is Phase.FOLLOWING and broker.store.log.end == master.store.log.end
+        client = broker.parts.follower.client
+        if client.master != master.config.ha_address:
+            return False
+        return client.phase is Phase.FOLLOWING and broker.store.log.end == master.store.log.end
 
 
 class NameServerNode:

@@ -153,7 +153,7 @@ def test_delayed_messages_that_are_kept_come_though_others_are_gone(seed: int) -
             if gone:  # lives that are short may each end before old files are looked for twice
                 break
         assert gone, "of some the file was gone before they were due"
-        delays, store = serving(node).parts.tables.delays, serving(node).store
+        delays, store = serving(node).parts.tables.delay_offsets, serving(node).store
         for level in MINUTES[1:]:
             assert delays.next_offset(level) == store.max_offset(SCHEDULE_TOPIC, level - 1), (
                 "nothing waits any more"

@@ -207,7 +207,7 @@ def check_settled(broker: Broker, database: Database, *, troubles: int) -> None:
     assert max(given_up.values(), default=0) <= 1 + troubles
     assert not len(broker.parts.halves.open)
     topics = m.HALF_TOPIC, m.HALF_OP_TOPIC
-    noted = [broker.parts.tables.progress.committed(CHECKING_GROUP, topic, 0) for topic in topics]
+    noted = [broker.parts.tables.offsets.committed(CHECKING_GROUP, topic, 0) for topic in topics]
     assert noted == [broker.store.max_offset(topic, 0) for topic in topics], (
         "all of it may be forgotten"
     )

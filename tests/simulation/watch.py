@@ -29,7 +29,7 @@ class Watch:
             if broker is not None:
                 store = broker.store
                 seen += broker, node.life, store.log.start, store.log.end, store.dispatch.position
-                seen.append(broker.parts.tables.progress.changes)
+                seen.append(broker.parts.tables.offsets.changes)
         if seen != self._seen:
             self._seen = seen
             self._cluster.look_at_roles()

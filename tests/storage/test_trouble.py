@@ -211,7 +211,7 @@ def test_a_store_whose_sync_failed_takes_nothing_and_says_why() -> None:
     drive = Drive(random.Random(1))
     store = Store(config(Path("/s")), lambda: 1, drive.mount())
     told: list[OSError] = []
-    store.on_failure = told.append
+    store.failed.add(told.append)
     store.open()
     put(store, 0, 10)
     assert not store.take_failure()

@@ -2,116 +2,126 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Final
 
 from roquet.broker import component_configs, periodic
-from roquet.broker.components import Components
-from roquet.broker.delivery.long_polls import SWEEP_MS
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.store import StoreSettings
+from roquet.broker.delay.delivery import DelayedDelivery
+from roquet.broker.delivery.ack_gate import AckGate
+from roquet.broker.delivery.append_notifier import AppendNotifier
+from roquet.broker.delivery.long_polls import SWEEP_MS, LongPolls
 from roquet.broker.delivery.queue_locks import LEASE_MS
-from roquet.broker.metrics.measurements import RATES_MS
+from roquet.broker.handlers.members import MemberHandler
+from roquet.broker.metrics.measurements import RATES_MS, Measurements
 from roquet.broker.metrics.stats import Window
 from roquet.broker.periodic import each
+from roquet.broker.tables import Tables
 from roquet.broker.transactions.check_back import CheckBack
+from roquet.broker.transactions.half_messages import HalfMessages
+from roquet.common.runtime import Runtime
 from roquet.common.steps import Steps
+from roquet.storage.store import Store
+from roquet.transport.slices import Slices
 
 EXPIRY_SCAN_MS: Final = 10_000
 DURABILITY_SCAN_MS: Final = 100
-KEEP_UP_MS: Final = 200
 FILTERS_SAVED_MS: Final = 10_000
 RETRY_MS: Final = 5_000
 
 Loop = Coroutine[Any, Any, None]
 
 
-def loops(parts: Components) -> Iterator[Loop]:
-    """The background loops of this broker. Each runs until it is cancelled."""
-    yield parts.registrar.run()
-    yield parts.peers.watch.run()
-    yield from _storing(parts)
-    yield from _answering(parts)
-    yield from _remembering(parts)
-    yield from _as_slave(parts) if parts.config.is_slave else _as_master(parts)
-    yield each(RATES_MS, parts.measurements.look_at_rates)
-    for window in Window:
-        yield each(window.period_ms, in_slices(parts, partial(parts.measurements.look, window)))
-
-
-def in_slices(parts: Components, work: Callable[[], Steps[None]]) -> Callable[[], Awaitable[None]]:
+def in_slices(slices: Slices, work: Callable[[], Steps[None]]) -> Callable[[], Awaitable[None]]:
     """Run `work` in slices of the event loop, so that clients are served meanwhile.
 
     For work over all queues, groups or clients of the broker.
     """
-    return lambda: parts.slices.run(work())
+    return lambda: slices.run(work())
 
 
-def _storing(parts: Components) -> Iterator[Loop]:
-    """Loops that flush, checkpoint, repair and clean the store."""
-    store = parts.store
-    runtime = parts.runtime
-    settings = parts.config.store
+def storing(
+    config: BrokerConfig,
+    store: Store,
+    runtime: Runtime,
+    notifier: AppendNotifier,
+    checkpointing: asyncio.Lock,
+    slices: Slices,
+) -> Iterator[Loop]:
+    """Loops that flush, checkpoint and repair the store."""
+    settings = config.store
     yield periodic.notice_failure(store)
     yield periodic.mend(store)
-    yield periodic.checkpoint(
+    thorough_ms = settings.flush_consume_queue_thorough_interval
+    yield periodic.checkpoint(store, runtime, thorough_ms, checkpointing, slices)
+    if component_configs.syncs(config):
+        yield periodic.flush_when_wanted(store, notifier.flush_wanted, notifier.shown, runtime)
+    else:
+        yield _flush_now_and_then(settings, store, runtime)
+    if store.config.pooled:
+        yield each(settings.commit_interval_commit_log, notifier.commit)
+
+
+def _flush_now_and_then(settings: StoreSettings, store: Store, runtime: Runtime) -> Loop:
+    return periodic.flush_now_and_then(
         store,
         runtime,
-        settings.flush_consume_queue_thorough_interval,
-        parts.checkpointing,
-        parts.slices,
+        settings.flush_interval_commit_log,
+        settings.flush_commit_log_least_pages,
+        settings.flush_commit_log_thorough_interval,
     )
-    if component_configs.syncs(parts.config):
-        yield periodic.flush_when_wanted(
-            store, parts.append_notifier.flush_wanted, parts.append_notifier.shown, runtime
-        )
-    else:
-        yield periodic.flush_now_and_then(
-            store,
-            runtime,
-            settings.flush_interval_commit_log,
-            settings.flush_commit_log_least_pages,
-            settings.flush_commit_log_thorough_interval,
-        )
-    if store.config.pooled:
-        yield each(settings.commit_interval_commit_log, parts.append_notifier.commit)
-    yield parts.cleaning.watch()
-    yield parts.cleaning.run()
-    yield each(KEEP_UP_MS, in_slices(parts, parts.keep_up))
 
 
-def _answering(parts: Components) -> Iterator[Loop]:
+def expiring(
+    config: BrokerConfig,
+    ack_gate: AckGate,
+    long_polls: LongPolls,
+    members: MemberHandler,
+    drop_expired_leases: Callable[[], Steps[None]],
+    slices: Slices,
+) -> Iterator[Loop]:
     """Loops that end what has timed out: held sends and pulls, silent clients, queue locks."""
-    if parts.ack_gate.waits:
-        yield each(DURABILITY_SCAN_MS, parts.ack_gate.expire)
-    yield each(
-        SWEEP_MS if parts.config.long_polling_enable else 1000,
-        in_slices(parts, parts.long_polls.sweep),
-    )
-    yield each(EXPIRY_SCAN_MS, in_slices(parts, parts.members.close_silent))
-    yield each(LEASE_MS, in_slices(parts, parts.tables.drop_expired_leases))
+    if ack_gate.waits:
+        yield each(DURABILITY_SCAN_MS, ack_gate.expire)
+    sweep_ms = SWEEP_MS if config.long_polling_enable else 1000
+    yield each(sweep_ms, in_slices(slices, long_polls.sweep))
+    yield each(EXPIRY_SCAN_MS, in_slices(slices, members.close_silent))
+    yield each(LEASE_MS, in_slices(slices, drop_expired_leases))
 
 
-def _remembering(parts: Components) -> Iterator[Loop]:
+def saving(config: BrokerConfig, tables: Tables) -> Iterator[Loop]:
     """Loops that save the tables."""
-    yield each(parts.config.flush_consumer_offset_interval, parts.tables.save_progress)
-    yield each(FILTERS_SAVED_MS, parts.tables.save_filters)
-    yield each(RETRY_MS, parts.tables.retry)
+    yield each(config.flush_consumer_offset_interval, tables.save_offsets)
+    yield each(FILTERS_SAVED_MS, tables.save_filters)
+    yield each(RETRY_MS, tables.retry)
 
 
-def _as_master(parts: Components) -> Iterator[Loop]:
-    config = parts.config
-    tables = parts.tables
-    runtime = parts.runtime
-    yield each(config.flush_consumer_offset_interval, parts.halves.note_progress)
+def measuring(measurements: Measurements, slices: Slices) -> Iterator[Loop]:
+    """Loops that sample rates and statistics."""
+    yield each(RATES_MS, measurements.look_at_rates)
+    for window in Window:
+        yield each(window.period_ms, in_slices(slices, partial(measurements.look, window)))
+
+
+def delivering(
+    config: BrokerConfig,
+    store: Store,
+    tables: Tables,
+    halves: HalfMessages,
+    delayed: DelayedDelivery,
+    runtime: Runtime,
+) -> Iterator[Loop]:
+    """Loops of a master that check open transactions and deliver delayed messages."""
+    yield each(config.flush_consumer_offset_interval, halves.note_progress)
     rules = component_configs.check_rules(config)
-    checks = CheckBack(parts.halves, tables.producers, rules, config.broker_name, runtime.steady_ms)
+    checks = CheckBack(halves, tables.producers, rules, config.broker_name, runtime.steady_ms)
     yield each(rules.period_ms, checks.round)
-    yield parts.delayed.run()
+    yield delayed.run()
     period_ms = config.store.flush_delay_offset_interval
+    delay_offsets = tables.delay_offsets
     yield periodic.settle_delays(
-        tables.delays, tables.delays_file.changed, parts.store, runtime, period_ms
+        delay_offsets, tables.save_delay_offsets, store, runtime, period_ms
     )
-
-
-def _as_slave(parts: Components) -> Iterator[Loop]:
-    yield parts.slave_sync.run()

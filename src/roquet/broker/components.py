@@ -1,35 +1,56 @@
-"""Builds and connects the parts of one broker; starts none of them."""
+"""Builds the parts of one broker and connects them; starts none of them.
+
+A part is constructed with the parts above it that it calls. A fact for a part further down goes
+through `Listeners`: the line that adds the listener stands below both.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from roquet.broker import component_configs
+from roquet.broker import background, component_configs
+from roquet.broker.background import Loop, in_slices
 from roquet.broker.config.broker import BrokerConfig
-from roquet.broker.config.store import SyncFailureAction
 from roquet.broker.delay.delivery import DelayedDelivery
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.delivery.append_notifier import AppendNotifier
-from roquet.broker.delivery.end_of_turn import EndOfTurn, ThrottledWork
+from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.long_polls import LongPolls
-from roquet.broker.ha.promotion import RestartAs
+from roquet.broker.ha.follower import MasterFollower
+from roquet.broker.ha.promotion import Promotion, RestartAs
 from roquet.broker.ha.slave_sync import SlaveSync
+from roquet.broker.handler_table import (
+    Routes,
+    of_pulls,
+    of_consumers,
+    of_measurements,
+    of_producers,
+    of_tables,
+)
+from roquet.broker.handlers.admin.cleanup import CleanupAdmin
+from roquet.broker.handlers.admin.ha import HaAdmin
 from roquet.broker.handlers.admin.jobs import Jobs
+from roquet.broker.handlers.fastpath.pull import FastPull
+from roquet.broker.handlers.fastpath.send import FastSend
 from roquet.broker.handlers.members import MemberHandler
+from roquet.broker.handlers.send import SendHandler
+from roquet.broker.handlers.send_context import SendContext
+from roquet.broker.late_dispatch import KEEP_UP_MS, LateDispatch
 from roquet.broker.maintenance.cleaning import Cleaning
 from roquet.broker.maintenance.drive_failure import DriveFailure
+from roquet.broker.maintenance.queue_deletion import QueueDeletion
 from roquet.broker.maintenance.registration import Registrar
-from roquet.broker.metadata.filter_data import FilterBitsOf
-from roquet.broker.metadata.found_topics import add_found_topics
+from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry
 from roquet.broker.metrics.measurements import Measurements
-from roquet.broker.offsets.clamp import clamp_offsets
+from roquet.broker.offsets.group_lag import GroupLag
+from roquet.broker.periodic import each
 from roquet.broker.tables import Tables
 from roquet.broker.transactions.half_messages import HalfMessages
+from roquet.common.listeners import Listeners
 from roquet.common.runtime import Runtime
-from roquet.common.steps import Steps
 from roquet.protocol.records.message import Permission
 from roquet.replication.client import HaClient
 from roquet.replication.log import VisibleLog
@@ -41,15 +62,11 @@ from roquet.transport.connection import Connection
 from roquet.transport.peers import Peers, connections_allowed
 from roquet.transport.slices import Slices
 
-DISPATCH_PAUSE_S: Final = 0.005
-"""The shortest time between two dispatches on a slave. Records that arrive meanwhile are dispatched
-together: dispatching a hundred costs little more than dispatching one."""
-
 
 class Components:
-    """The parts of one broker, each constructed with the other parts that it uses.
+    """The parts of one broker, and which of them tells which.
 
-    Invariant: a master has an `ha_server`, a slave has an `ha_client`, no broker has both.
+    Invariant: a master has an `ha_server`, a slave has a `follower`, no broker has both.
 
     :param restart_as: stops this broker and starts one with another configuration. A slave without
         it cannot be promoted.
@@ -62,238 +79,238 @@ class Components:
         runtime: Runtime,
         disk: Disk | None,
         restart_as: RestartAs | None,
-        end: Callable[[], None] = lambda: None,
+        end: Callable[[], None],
     ) -> None:
-        loop = asyncio.get_running_loop()
-        self.clock = StampClock(runtime, lambda: self.store.log.end)
-        now_ms = self.clock.now_ms
-
-        def clock_ms() -> float:
-            return loop.time() * 1000
-
-        self.config = config
-        self.runtime = runtime
-        self.restart_as = restart_as
+        self._config = config
+        self._runtime = runtime
+        self._restart_as = restart_as
+        loop_ms = _loop_clock_ms()
         self.channels = Channels()
         self.peers = Peers(config.peers, connections_allowed(config.peers))
         self.slices = Slices()
+        self.jobs = Jobs()
+
+        # messages and tables
         disk = RealDisk() if disk is None else disk
-        self.tables = Tables(config, runtime, disk, lambda: self.registrar.soon())
-        self.long_polls = LongPolls(clock_ms, config.pull_thread_pool_queue_capacity)
-        self.store = Store(
+        self._clock = StampClock(runtime)
+        self.tables = tables = Tables(config, runtime, disk)
+        metadata = tables.metadata
+        self.long_polls = LongPolls(loop_ms, config.pull_thread_pool_queue_capacity)
+        self.store = store = Store(
             component_configs.store_config(config),
-            now_ms,
+            self._clock.now_ms,
             disk,
-            self._filter_bits(),
+            _filter_bits(config, tables.filters),
             self.long_polls.queues,
         )
-        self.measurements = Measurements(
-            self.store,
-            self.tables.metadata,
-            config.broker_cluster_name,
-            now_ms,
-            clock_ms,
-            detailed=config.enable_detail_stat,
-            limits=config.limits,
-        )
-        self.turn = EndOfTurn(self._end_turn, self.measurements.turn_took)
-        self.dispatches = ThrottledWork(self._dispatch, DISPATCH_PAUSE_S)
-        self._lacked_entries = False
-        self.ha_server = None if config.is_slave else self._make_ha_server()
-        self.ha_client = self._make_ha_client() if config.is_slave else None
-        self.ack_gate = AckGate(
-            component_configs.durability_config(config),
-            lambda: self.store.log.flushed_to,
-            lambda: self.store.log.end,
-            self.ha_server,
-            clock_ms,
-        )
+        self._clock.follow(store.log)
+        self.measurements = Measurements(config, store, metadata, self._clock.now_ms, loop_ms)
+
+        # what follows an append
+        turn_ended = Listeners[[]]()
+        self.turn = EndOfTurn(turn_ended, self.measurements.turn_took)
+        self.ha_server = None if config.is_slave else _ha_server(config, store)
+        ack_config = component_configs.durability_config(config)
+        self.ack_gate = AckGate(ack_config, store.log, self.ha_server, loop_ms)
+        if self.ha_server is not None:
+            self.ha_server.acked.add(self.ack_gate.advance)
         self.append_notifier = AppendNotifier(
-            self.store,
+            store,
             self.long_polls,
             self.ack_gate,
             self.ha_server,
             syncs=component_configs.syncs(config),
         )
         self.halves = HalfMessages(
-            self.store,
-            self.tables.metadata,
-            self.tables.progress,
+            store,
+            metadata,
+            tables.offsets,
             self.turn,
-            self.clock,
+            self._clock,
             config.delay_levels,
             config.limits,
         )
-        delivered = self.measurements.traffic.delivered
-        self.delayed = DelayedDelivery(
-            self.store, config.delay_levels, self.tables.delays, self.turn, self.clock, delivered
+        self._delayed = DelayedDelivery(
+            store,
+            config.delay_levels,
+            tables.delay_offsets,
+            self.turn,
+            self._clock,
+            self.measurements.traffic.delivered,
         )
-        self.cleaning = self._make_cleaning()
-        self.checkpointing = asyncio.Lock()
-        """Held while a checkpoint is made, so that two never run at once."""
-        self.jobs = Jobs()
-        self.members = self._make_members()
-        self._queue_count = 0
-        self.slave_sync = self._make_slave_sync()
-        self.registrar = self._make_registrar()
-        then = {SyncFailureAction.STOP: end, SyncFailureAction.READ_ONLY: self._only_read}
-        self.store.on_failure = DriveFailure(config.store.sync_failure_action, self.ack_gate, then)
+        # Keys are indexed before clients hear of the messages.
+        turn_ended.add(store.end_turn, self._delayed.turn_ended, self.append_notifier.turn_ended)
 
-    def _filter_bits(self) -> FilterBitsOf | None:
-        filters = self.config.filters
-        return (
-            FilterBitsOf(self.tables.filters, filters.bloom)
-            if filters.enable_calc_filter_bit_map
-            else None
-        )
+        # replication on a slave
+        self.follower: MasterFollower | None = None
+        if config.is_slave:
+            sync = _slave_sync(config, self.channels, store, tables, self.slices)
+            self.late_dispatch = LateDispatch(store, tables, self.halves, sync, self.turn.due)
+            rules = component_configs.slave_rules(config)
+            client = HaClient(store.log, self.late_dispatch.due, rules)
+            self.follower = MasterFollower(client, sync, store, config.ha_master_address)
+        else:
+            self.late_dispatch = LateDispatch(store, tables, self.halves, None, self.turn.due)
 
-    def _make_ha_server(self) -> HaServer:
-        store = self.store
-        log = store.log if store.shows_at_once else VisibleLog(store.log, lambda: store.shown_to)
-        rules = component_configs.master_rules(self.config)
-        admission = component_configs.admission(self.config)
-        return HaServer(log, lambda: self.ack_gate.advance(), rules, admission)
-
-    def _make_ha_client(self) -> HaClient:
-        return HaClient(
-            self.store.log, self.dispatches.due, component_configs.slave_rules(self.config)
-        )
-
-    def _make_cleaning(self) -> Cleaning:
-        settings = self.config.store
-        return Cleaning(
-            self.store,
-            settings.retention,
-            self.runtime,
-            self.clock,
-            self.append_notifier.slaves_look,
-            self.slices,
-            period_ms=settings.clean_resource_interval,
-            log_pause_ms=settings.delete_commit_log_files_interval,
-            queue_pause_ms=settings.delete_consume_queue_files_interval,
-        )
-
-    def _make_members(self) -> MemberHandler:
-        config = self.config
-        tables = self.tables
-        store = self.store
-        return MemberHandler(
+        # clients and name servers
+        self.members = MemberHandler(
+            config,
+            store,
+            metadata,
             tables.consumers,
             tables.producers,
-            tables.metadata,
             tables.filters,
-            self.runtime.now_ms,
-            self.runtime.steady_ms,
-            lambda: store.newest_ms,
-            filter_by_properties=config.filters.enable_property_filter,
-            notify=config.notify_consumer_ids_changed_enable,
-            limits=config.limits,
+            runtime.now_ms,
+            runtime.steady_ms,
         )
+        self.connection_closed = Listeners[[Connection]]()
+        self.connection_closed.add(
+            self.members.connection_closed, self.long_polls.connection_closed
+        )
+        self.registrar = _registrar(config, self.channels, tables, self.follower, self.slices)
+        tables.topics_changed.add(self.registrar.soon)
 
-    def _make_slave_sync(self) -> SlaveSync:
+        # old files, and a drive that fails
+        files_gone = self.append_notifier.slaves_look
+        self._cleaning = Cleaning(
+            store, config.store, runtime, self._clock, files_gone, self.slices
+        )
+        self._checkpointing = asyncio.Lock()
+        """Held while a checkpoint is made, so that two never run at once."""
+        only_read = Listeners[[]]()
+        only_read.add(partial(self.registrar.restrict, Permission.READ))
+        if self.follower is not None:
+            only_read.add(self.follower.stop_copying_log)
+        action = config.store.sync_failure_action
+        store.failed.add(DriveFailure(action, self.ack_gate, end, only_read))
+
+    def routes(self) -> Routes:
+        """The handler of each request code, and what makes fast paths."""
+        config = self._config
+        store = self.store
         tables = self.tables
-        return SlaveSync(
-            self.channels,
-            lambda: self.store.log.end,
-            lambda: self.store.log.flushed_to,
-            tables.metadata,
-            tables.progress,
-            tables.delays,
-            tables.progress_file.changed,
-            tables.delays_file.changed,
-            self.slices,
-            self.config.replication.slave_sync_interval,
+        metadata = tables.metadata
+        measurements = self.measurements
+        traffic = measurements.traffic
+        runtime = self._runtime
+        jobs = self.jobs
+        slices = self.slices
+        context = SendContext(
+            component_configs.send_config(config),
+            store,
+            metadata,
+            self.ack_gate,
+            self.turn,
+            self._clock.now_ms,
+            runtime.random,
         )
-
-    def _make_registrar(self) -> Registrar:
-        config = self.config
-        return Registrar(
-            self.channels,
-            config.name_servers,
-            component_configs.identity(config),
-            self.tables.topics.to_table,
-            period_ms=config.register_period_ms,
-            timeout_ms=config.register_broker_timeout_mills,
-            compressed=config.compressed_register,
-            permission=config.broker_permission,
-            master_known=self._master_known if config.is_slave else None,
-            order_known=self.tables.metadata.set_ordered,
-            slices=self.slices,
+        lag = GroupLag(
+            metadata, tables.consumers, tables.offsets, store, config.broker_name, measurements.tps
         )
+        deletion = QueueDeletion(store, runtime, self._checkpointing, slices)
+        figures = (self.ack_gate.figures, self.peers.figures)
+        client = None if self.follower is None else self.follower.client
+        promotion = Promotion(
+            config, store, metadata, self.channels, self.follower, self._restart_as
+        )
+        sends = SendHandler(context, self.halves, slices)
+        pulls = of_pulls(config, context, tables, self.long_polls, traffic)
+        handlers = {
+            **of_producers(config, context, sends, self.halves, tables.producers),
+            **pulls.routes(),
+            **of_consumers(config, context, tables, traffic, runtime.steady_ms, slices),
+            **self.members.routes(),
+            **of_tables(config, store, tables, lag, deletion, jobs, slices),
+            **of_measurements(
+                config, store, tables, lag, measurements, figures, runtime.now_ms, slices
+            ),
+            **CleanupAdmin(store, metadata, self._cleaning, deletion, jobs).routes(),
+            **HaAdmin(config, store, self.ha_server, client, runtime.now_ms).routes(),
+            **promotion.routes(),
+        }
+        # Sends first: only runs of sends are cheaper together.
+        return Routes(handlers, {FastSend: sends.fast_path, FastPull: pulls.fast_path})
 
-    # calls from one part to the others
-
-    def connection_closed(self, connection: Connection) -> None:
-        """Forget the members and held pulls of a connection that was closed."""
-        self.members.connection_closed(connection)
-        self.long_polls.connection_closed(connection)
-
-    def _only_read(self) -> None:
-        """Serve reads only, after a sync of the store has failed.
-
-        Registers all topics as read-only, so that producers choose another broker. A slave stops
-        copying the log.
-        """
-        self.registrar.restrict(Permission.READ)
-        if self.ha_client is not None:
-            self.ha_client.set_master(None)
-
-    def _end_turn(self) -> None:
-        """Finish an event-loop turn that appended records: each step runs once per turn.
-
-        Writes the index, schedules delayed messages, then notifies flush, slaves and held pulls.
-        """
-        self.store.end_turn()
-        self.delayed.turn_ended()
-        self.append_notifier.turn_ended()
-
-    def read_queues(self) -> None:
-        """Complete the tables from the consume queues: missing topics, offsets, open transactions.
-
-        Adds topics that have messages and are missing in the topic table. A master also clamps
-        consumer offsets to the ends of their queues and rebuilds the table of open transactions.
-        Called again when queue entries that could not be written at the start have been written:
-        until then the ends of the queues are not known.
-        """
-        self._lacked_entries = self.store.dispatch.is_held_up
-        if self.tables.may_lack_topics:
-            add_found_topics(
-                self.store, self.tables.metadata, stored_after=self.slave_sync.topics_to
+    def loops(self) -> Iterator[Loop]:
+        """The background loops of this broker. Each runs until it is cancelled."""
+        config = self._config
+        store = self.store
+        tables = self.tables
+        runtime = self._runtime
+        slices = self.slices
+        leases = tables.drop_expired_leases
+        yield self.registrar.run()
+        yield self.peers.watch.run()
+        yield from background.storing(
+            config, store, runtime, self.append_notifier, self._checkpointing, slices
+        )
+        yield self._cleaning.watch()
+        yield self._cleaning.run()
+        yield each(KEEP_UP_MS, in_slices(slices, self.late_dispatch.keep_up))
+        yield from background.expiring(
+            config, self.ack_gate, self.long_polls, self.members, leases, slices
+        )
+        yield from background.saving(config, tables)
+        if self.follower is not None:
+            yield self.follower.sync.run()
+        else:
+            yield from background.delivering(
+                config, store, tables, self.halves, self._delayed, runtime
             )
-        if self.config.is_slave:
-            return
-        clamp_offsets(self.tables.progress, self.store)
-        self.halves.load()
+        yield from background.measuring(self.measurements, slices)
 
-    def _dispatch(self) -> None:
-        """Dispatch records that are in the log but not yet in their queues.
 
-        On a slave: after the master's bytes were appended and reported. On any broker: when the
-        drive may have room again for queue entries that could not be written before.
-        """
-        self.store.replicated()
-        if self._lacked_entries and not self.store.dispatch.is_held_up:
-            self.read_queues()
-        self.turn.due()
-        queues = self.store.queues
-        if len(queues) != self._queue_count:
-            self._queue_count = len(queues)
-            if any(topic not in self.tables.topics.topics for topic in queues.topics):
-                self.slave_sync.soon()
+def _loop_clock_ms() -> Callable[[], float]:
+    """The running loop's clock in ms. The loop is kept: to ask for it is a system call."""
+    loop = asyncio.get_running_loop()
+    return lambda: loop.time() * 1000
 
-    def keep_up(self) -> Steps[None]:
-        """Write new keys to the index, and dispatch records whose entries could not be written."""
-        if self.store.dispatch.behind:
-            self.dispatches.due()
-        yield from self.store.flush_index_steps()
 
-    def _master_known(self, ha_address: str | None, address: str | None) -> None:
-        """Follow the master that a name server named, unless `haMasterAddress` is configured.
+def _filter_bits(config: BrokerConfig, filters: FilterRegistry) -> FilterBitsOf | None:
+    if not config.filters.enable_calc_filter_bit_map:
+        return None
+    return FilterBitsOf(filters, config.filters.bloom)
 
-        See docs/storage/replication.md#how-a-slave-finds-its-master.
-        """
-        self.slave_sync.master = address
-        if self.ha_client is None or self.store.failure is not None:
-            return
-        if self.config.ha_master_address is None and ha_address is not None:
-            self.ha_client.set_master(ha_address)
+
+def _ha_server(config: BrokerConfig, store: Store) -> HaServer:
+    log = store.log if store.shows_at_once else VisibleLog(store.log, lambda: store.shown_to)
+    rules = component_configs.master_rules(config)
+    return HaServer(log, rules, component_configs.admission(config))
+
+
+def _slave_sync(
+    config: BrokerConfig, channels: Channels, store: Store, tables: Tables, slices: Slices
+) -> SlaveSync:
+    return SlaveSync(
+        channels,
+        store.log,
+        tables.metadata,
+        tables.offsets,
+        tables.delay_offsets,
+        tables.save_offsets,
+        tables.save_delay_offsets,
+        slices,
+        config.replication.slave_sync_interval,
+    )
+
+
+def _registrar(
+    config: BrokerConfig,
+    channels: Channels,
+    tables: Tables,
+    follower: MasterFollower | None,
+    slices: Slices,
+) -> Registrar:
+    return Registrar(
+        channels,
+        config.name_servers,
+        component_configs.identity(config),
+        tables.topics.to_table,
+        period_ms=config.register_period_ms,
+        timeout_ms=config.register_broker_timeout_mills,
+        compressed=config.compressed_register,
+        permission=config.broker_permission,
+        master_known=None if follower is None else follower.master_known,
+        order_known=tables.metadata.set_ordered,
+        slices=slices,
+    )

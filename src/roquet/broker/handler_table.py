@@ -1,23 +1,21 @@
-"""Maps each request code to the handler that answers it."""
+"""Constructs the handlers of a broker and maps request codes to them, group by group."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roquet.broker import component_configs
-from roquet.broker.components import Components
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.read_balance import ReadBalance
-from roquet.broker.ha.promotion import Promotion
 from roquet.broker.handlers.admin.broker import BrokerAdmin
-from roquet.broker.handlers.admin.cleanup import CleanupAdmin
 from roquet.broker.handlers.admin.groups import GroupAdmin
-from roquet.broker.handlers.admin.ha import HaAdmin
+from roquet.broker.handlers.admin.jobs import Jobs
 from roquet.broker.handlers.admin.offsets import OffsetAdmin
 from roquet.broker.handlers.admin.stats import StatsAdmin
 from roquet.broker.handlers.admin.topics import TopicAdmin
 from roquet.broker.handlers.client_proxy import ClientProxy
-from roquet.broker.handlers.fastpath.pull import FastPull
-from roquet.broker.handlers.fastpath.send import FastSend
 from roquet.broker.handlers.locks import LockHandler
 from roquet.broker.handlers.member_status import MemberStatus
 from roquet.broker.handlers.offsets import OffsetHandler
@@ -29,133 +27,136 @@ from roquet.broker.handlers.send_back import SendBackHandler
 from roquet.broker.handlers.send_context import SendContext
 from roquet.broker.handlers.transactions import TransactionHandler
 from roquet.broker.maintenance.queue_deletion import QueueDeletion
+from roquet.broker.metadata.members import Producers
+from roquet.broker.metrics.measurements import Measurements
 from roquet.broker.metrics.runtime_info import RuntimeInfo
+from roquet.broker.metrics.traffic import Traffic
 from roquet.broker.offsets.group_lag import GroupLag
 from roquet.broker.offsets.moved_event import OffsetMovedEvents
+from roquet.broker.tables import Tables
+from roquet.broker.transactions.half_messages import HalfMessages
 from roquet.protocol.bodies.tables import DataVersion
+from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.dispatcher import FastPathMakers
+from roquet.transport.slices import Slices
+
+Handlers = Mapping[int, Handler]
+"""Handlers by request code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
     """Who answers the requests of a connection: handlers by request code, and the fast paths."""
 
-    handlers: dict[int, Handler]
+    handlers: Handlers
     fast_paths: FastPathMakers[Connection]
 
 
-def routes(parts: Components) -> Routes:
-    """The handler of each request code, and what makes fast paths."""
-    send_context = SendContext(
-        component_configs.send_config(parts.config),
-        parts.store,
-        parts.tables.metadata,
-        parts.ack_gate,
-        parts.turn,
-        parts.clock.now_ms,
-        parts.runtime.random,
-    )
-    sends = SendHandler(send_context, parts.halves, parts.slices)
-    pulls = _pulls(parts)
-    return Routes(
-        {
-            **_of_producers(parts, send_context, sends),
-            **pulls.routes(),
-            **_of_consumers(parts, send_context),
-            **_of_admins(parts),
-        },
-        # Sends first: only runs of sends are cheaper together.
-        {FastSend: sends.fast_path, FastPull: pulls.fast_path},
-    )
-
-
-def _of_producers(
-    parts: Components, send_context: SendContext, sends: SendHandler
-) -> dict[int, Handler]:
-    config = parts.config
-    store = parts.store
-    halves = parts.halves
+def of_producers(
+    config: BrokerConfig,
+    context: SendContext,
+    sends: SendHandler,
+    halves: HalfMessages,
+    producers: Producers[Connection],
+) -> Handlers:
+    """Handlers of sends, replies and ends of transactions."""
+    store = context.store
     stores = config.store_reply_message_enable
-    replies = ReplyHandler(
-        sends, parts.tables.producers, store.config.store_host, send_context.now_ms, stores=stores
-    )
-    transactions = TransactionHandler(halves, store, parts.ack_gate, is_slave=config.is_slave)
+    replies = ReplyHandler(sends, producers, store.config.store_host, context.now_ms, stores=stores)
+    transactions = TransactionHandler(halves, store, context.ack_gate, is_slave=config.is_slave)
     return {**sends.routes(), **replies.routes(), **transactions.routes()}
 
 
-def _of_consumers(parts: Components, send_context: SendContext) -> dict[int, Handler]:
-    config = parts.config
-    store = parts.store
-    tables = parts.tables
-    return {
-        **SendBackHandler(send_context, parts.measurements.traffic).routes(),
-        **parts.members.routes(),
-        **OffsetHandler(tables.progress, store, is_slave=config.is_slave).routes(),
-        **LockHandler(tables.leases, parts.runtime.steady_ms, parts.slices, config.limits).routes(),
-        **QueryHandler(
-            store, config.store.default_query_max_num, config.store.max_msgs_num_batch, parts.slices
-        ).routes(),
-    }
-
-
-def _pulls(parts: Components) -> PullHandler:
-    config = parts.config
-    store = parts.store
-    tables = parts.tables
+def of_pulls(
+    config: BrokerConfig,
+    context: SendContext,
+    tables: Tables,
+    long_polls: LongPolls,
+    traffic: Traffic,
+) -> PullHandler:
+    store = context.store
     return PullHandler(
         component_configs.pull_config(config),
         store,
         tables.metadata,
         tables.consumers,
-        tables.progress,
+        tables.offsets,
         ReadBalance(config.replication.slave_read_enable, store.config.limits.memory_bytes),
-        parts.long_polls,
+        long_polls,
         tables.filters,
-        parts.measurements.traffic,
-        OffsetMovedEvents(store, parts.turn, config.broker_name, parts.clock.now_ms),
+        traffic,
+        OffsetMovedEvents(store, context.turn, config.broker_name, context.now_ms),
     )
 
 
-def _of_admins(parts: Components) -> dict[int, Handler]:
-    config = parts.config
-    store = parts.store
-    tables = parts.tables
-    measurements = parts.measurements
-    name = config.broker_name
-    is_slave = config.is_slave
-    now_ms = parts.runtime.now_ms
-    metadata = tables.metadata
-    slices = parts.slices
-    positions = GroupLag(metadata, tables.consumers, tables.progress, store, name, measurements.tps)
-    figures = (parts.ack_gate.figures, parts.peers.figures)
-    info = RuntimeInfo(config, store, tables.delays, now_ms, figures, measurements.figures)
-    groups = GroupAdmin(
-        metadata,
-        tables.consumers,
-        tables.producers,
-        tables.progress,
-        positions,
-        slices,
-        is_slave=is_slave,
-    )
-    deletion = QueueDeletion(store, parts.runtime, parts.checkpointing, slices)
-    promotion = Promotion(
-        config, store, metadata, parts.channels, parts.ha_client, parts.slave_sync, parts.restart_as
+def of_consumers(
+    config: BrokerConfig,
+    context: SendContext,
+    tables: Tables,
+    traffic: Traffic,
+    steady_ms: Callable[[], float],
+    slices: Slices,
+) -> Handlers:
+    """Handlers of offsets, queue locks, queries, and of messages that are sent back."""
+    store = context.store
+    settings = config.store
+    queries = QueryHandler(
+        store, settings.default_query_max_num, settings.max_msgs_num_batch, slices
     )
     return {
-        **TopicAdmin(
-            metadata, tables.progress, store, name, deletion, parts.jobs, slices, is_slave=is_slave
-        ).routes(),
-        **groups.routes(),
-        **StatsAdmin(measurements.stats, positions, metadata, config.address, slices).routes(),
-        **OffsetAdmin(metadata, tables.consumers, tables.progress, store, name, slices).routes(),
-        **MemberStatus(tables.consumers, slices, config.limits).routes(),
-        **ClientProxy(tables.consumers, store, name).routes(),
-        **CleanupAdmin(store, metadata, parts.cleaning, deletion, parts.jobs).routes(),
-        **promotion.routes(),
-        **HaAdmin(config, store, parts.ha_server, parts.ha_client, now_ms).routes(),
-        **BrokerAdmin(
-            config, DataVersion(now_ms()), info, tables.progress, tables.delays, slices
-        ).routes(),
+        **SendBackHandler(context, traffic).routes(),
+        **OffsetHandler(tables.offsets, store, is_slave=config.is_slave).routes(),
+        **LockHandler(tables.leases, steady_ms, slices, config.limits).routes(),
+        **queries.routes(),
     }
+
+
+def of_tables(
+    config: BrokerConfig,
+    store: Store,
+    tables: Tables,
+    lag: GroupLag,
+    deletion: QueueDeletion,
+    jobs: Jobs,
+    slices: Slices,
+) -> Handlers:
+    """Handlers of admin tools' requests for topics, groups, offsets and connected consumers."""
+    name = config.broker_name
+    is_slave = config.is_slave
+    metadata = tables.metadata
+    consumers = tables.consumers
+    offsets = tables.offsets
+    topics = TopicAdmin(metadata, offsets, store, name, deletion, jobs, slices, is_slave=is_slave)
+    groups = GroupAdmin(
+        metadata, consumers, tables.producers, offsets, lag, slices, is_slave=is_slave
+    )
+    return {
+        **topics.routes(),
+        **groups.routes(),
+        **OffsetAdmin(metadata, consumers, offsets, store, name, slices).routes(),
+        **MemberStatus(consumers, slices, config.limits).routes(),
+        **ClientProxy(consumers, store, name).routes(),
+    }
+
+
+def of_measurements(
+    config: BrokerConfig,
+    store: Store,
+    tables: Tables,
+    lag: GroupLag,
+    measurements: Measurements,
+    figures: Sequence[Callable[[], Mapping[str, str]]],
+    now_ms: Callable[[], int],
+    slices: Slices,
+) -> Handlers:
+    """Handlers of admin tools' requests for statistics, configuration and runtime information.
+
+    :param figures: give further figures of the runtime information.
+    """
+    delay_offsets = tables.delay_offsets
+    info = RuntimeInfo(config, store, delay_offsets, now_ms, figures, measurements.figures)
+    version = DataVersion(now_ms())
+    stats = StatsAdmin(measurements.stats, lag, tables.metadata, config.address, slices)
+    broker = BrokerAdmin(config, version, info, tables.offsets, delay_offsets, slices)
+    return {**stats.routes(), **broker.routes()}

@@ -5,31 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Final
 
 from roquet.broker import periodic
-from roquet.broker.background import Loop, loops
+from roquet.broker.background import Loop
 from roquet.broker.components import Components
-from roquet.broker.config.broker import MASTER_ID, BrokerConfig
-from roquet.broker.ha.peers import BrokerLiveness, addresses_of, life_of
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.ha.hand_over import hand_over
+from roquet.broker.ha.peers import refuse_second_master
 from roquet.broker.ha.promotion import RestartAs
-from roquet.broker.handler_table import routes
 from roquet.broker.maintenance.drive_failure import drive_failed
 from roquet.broker.store_folder import explaining_folder_errors
 from roquet.common.limited_log import LimitedLog
 from roquet.common.runtime import Runtime
-from roquet.errors import CannotListen, ConfigError, NotWritten, RoquetError
+from roquet.errors import CannotListen, NotWritten, RoquetError
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.storage.files.disk import Disk
 from roquet.transport.listening import listening
 from roquet.transport.server import Server
 
 log = logging.getLogger(__name__)
-
-HAND_OVER_S: Final = 5.0
-"""The longest time that a master whose drive has failed waits for its slaves to copy its log."""
-HAND_OVER_LOOK_S: Final = 0.05
 
 
 class Broker:
@@ -55,7 +49,7 @@ class Broker:
         self.config = config.with_ports()
         self.runtime = runtime if runtime is not None else Runtime()
         self._disk = disk
-        self._restart_as = restart_as
+        self.restart_as = restart_as
         self._end = end
         self._tasks: list[asyncio.Task[None]] = []
         self.port = self.config.listen_port
@@ -72,7 +66,8 @@ class Broker:
         """
         self._build()
         try:
-            await self._refuse_a_second_master()
+            if not self.config.is_slave:
+                await refuse_second_master(self.parts.channels, self.config)
             with explaining_folder_errors(self.config.store_folder):
                 self._open_store()
                 self._load_tables()
@@ -115,34 +110,19 @@ class Broker:
     async def _come_to_rest(self) -> None:
         """End the running requests and tasks, then flush the log and save the tables."""
         parts = self.parts
-        delays = parts.tables.delays
+        tables = parts.tables
         self._main.stop_accepting()
         await parts.registrar.unregister()
         await self._end_tasks()
         if await periodic.flush(self.store, self.runtime, LimitedLog(log)):
-            delays.settle(delays.now())
+            tables.settle_delay_offsets()
         parts.append_notifier.shown()
-        if self.store.failure is not None:
-            await self._hand_over()
+        if self.store.failure is not None and parts.ha_server is not None:
+            await hand_over(parts.ha_server)
         await self._close_servers()
         if not self.config.is_slave:
             parts.halves.note_progress()
-        await parts.tables.save()
-
-    async def _hand_over(self) -> None:
-        """Wait up to `HAND_OVER_S` until the slaves have copied the log, after a sync has failed.
-
-        Without SYNC_FLUSH, messages that are not durable here may have been acknowledged, and the
-        slaves then have the only copy. With SYNC_FLUSH, slaves only ever see synced bytes.
-        """
-        server = self.parts.ha_server
-        if server is None:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HAND_OVER_S):
-                while server.slave_count and server.replicated_to < server.log.end:
-                    await asyncio.sleep(HAND_OVER_LOOK_S)
-        server.say_why("a sync of the master's store has failed, the master ends")
+        await tables.save()
 
     async def kill(self) -> None:
         """End at once and leave all files as they are, as a crash would."""
@@ -153,52 +133,29 @@ class Broker:
             self.store.abandon()
 
     def _build(self) -> None:
-        self.parts = Components(self.config, self.runtime, self._disk, self._restart_as, self._end)
+        self.parts = Components(self.config, self.runtime, self._disk, self.restart_as, self._end)
         self.store = self.parts.store
-        answered = routes(self.parts)
+        routes = self.parts.routes()
         connection_closed = self.parts.connection_closed
         peers = self.parts.peers
         fast = {
             code: handler
-            for code, handler in answered.handlers.items()
+            for code, handler in routes.handlers.items()
             if code != RequestCode.PULL_MESSAGE
         }
-        self._main = Server(answered.handlers, connection_closed, peers, answered.fast_paths)
-        self._fast = Server(fast, connection_closed, peers, answered.fast_paths)
-
-    async def _refuse_a_second_master(self) -> None:
-        """Check that no other master of this broker name answers.
-
-        Producers would send to either of two masters, and neither would have the other's messages.
-
-        :raises ConfigError: another master answers.
-        """
-        config = self.config
-        channels = self.parts.channels
-        if config.is_slave:
-            return
-        other = (await addresses_of(channels, config.name_servers, config.broker_name)).get(
-            MASTER_ID
-        )
-        if (
-            other in (None, config.address)
-            or await life_of(channels, other) is not BrokerLiveness.ANSWERS
-        ):
-            return
-        raise ConfigError(
-            f"{other} is the master of {config.broker_name}, and answers: start this broker as its"
-            " slave (brokerRole=SLAVE and a brokerId of its own), or with another brokerName"
-        )
+        self._main = Server(routes.handlers, connection_closed, peers, routes.fast_paths)
+        self._fast = Server(fast, connection_closed, peers, routes.fast_paths)
 
     def _open_store(self) -> None:
         """Open and recover the store.
 
         Filters are loaded first: recovery computes filter bits for the records that it dispatches.
         """
-        self.parts.tables.load_filters()
+        tables = self.parts.tables
+        tables.load_filters()
         self.store.open()
         if self.store.was_crashed:
-            self.parts.tables.filters.distrust_notes_until(self.store.newest_ms)
+            tables.distrust_filter_bits_until(self.store.newest_ms)
 
     def _close_unused_store(self) -> None:
         """Close the store cleanly after a failed start, so that the next start need not recover.
@@ -215,7 +172,7 @@ class Broker:
 
     def _load_tables(self) -> None:
         self.parts.tables.load()
-        self.parts.read_queues()
+        self.parts.late_dispatch.complete_tables()
 
     async def _listen(self) -> None:
         config = self.config
@@ -229,9 +186,9 @@ class Broker:
                 await self.parts.ha_server.listen(host, config.ha_port)
 
     def _start_tasks(self) -> None:
-        if self.parts.ha_client is not None:
-            self.parts.ha_client.set_master(self.config.ha_master_address)
-        for loop in loops(self.parts):
+        if self.parts.follower is not None:
+            self.parts.follower.start()
+        for loop in self.parts.loops():
             self._spawn(loop)
 
     def _spawn(self, work: Loop) -> None:
@@ -247,14 +204,15 @@ class Broker:
         await self.parts.jobs.close()
 
     async def _close_servers(self) -> None:
+        parts = self.parts
         await self._main.close()
         await self._fast.close()
-        if self.parts.ha_server is not None:
-            await self.parts.ha_server.close()
-        if self.parts.ha_client is not None:
-            await self.parts.ha_client.close()
-        self.parts.dispatches.stop()
-        await self.parts.channels.close()
+        if parts.ha_server is not None:
+            await parts.ha_server.close()
+        if parts.follower is not None:
+            await parts.follower.close()
+        parts.late_dispatch.stop()
+        await parts.channels.close()
 
 
 def _ended(task: asyncio.Task[None]) -> None:

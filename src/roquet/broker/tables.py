@@ -28,6 +28,7 @@ from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import R, StateFile, T, Then
 from roquet.broker.metadata.topics import TopicRegistry
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
+from roquet.common.listeners import Listeners
 from roquet.common.runtime import Runtime
 from roquet.common.steps import Steps
 from roquet.protocol.bodies.filter_table import FilterTable
@@ -43,20 +44,17 @@ class Tables:
 
     Invariant: topics and groups are changed through `metadata` only, which saves them and calls
     `topics_changed`.
-
-    :param topics_changed: called after each change of the topics.
     """
 
-    def __init__(
-        self, config: BrokerConfig, runtime: Runtime, disk: Disk, topics_changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk) -> None:
         now_ms = runtime.now_ms()
         limits = config.limits
         self._limits = limits
         self._runtime = runtime
         self._disk = disk
         self._folder = config.state_folder
-        self._tell_of_topics = topics_changed
+        self.topics_changed = Listeners[[]]()
+        """Called after each change of the topics."""
         self.topics = TopicRegistry(
             component_configs.first_topics(config),
             now_ms,
@@ -67,8 +65,8 @@ class Tables:
             now_ms, auto_create=config.auto_create_subscription_group, limits=limits
         )
         remembers = config.is_slave and config.replication.merge_slave_offsets
-        self.progress = ConsumerOffsets(remembers=remembers, limits=limits)
-        self.delays = DelayOffsets()
+        self.offsets = ConsumerOffsets(remembers=remembers, limits=limits)
+        self.delay_offsets = DelayOffsets()
         self.filters = FilterRegistry(
             config.filters.bloom, config.filters.filter_data_clean_time_span, limits
         )
@@ -84,13 +82,13 @@ class Tables:
         another.
         """
         self._groups_file = self._file(state_files.GROUPS, self.groups.to_table)
-        self.progress_file = self._file(state_files.CONSUMER_OFFSETS, self.progress.to_table)
+        self._offsets_file = self._file(state_files.CONSUMER_OFFSETS, self.offsets.to_table)
         self._saved_changes = 0
-        """The value of `progress.changes` at the last save; `retry` repeats a save that failed."""
-        self.delays_file = self._file(state_files.DELAY_OFFSETS, self.delays.to_table)
-        self._filters_file = self._file(
-            state_files.CONSUMER_FILTERS, lambda: self.filters.to_table(self._runtime.now_ms())
+        """The value of `offsets.changes` at the last save; `retry` repeats a save that failed."""
+        self._delay_offsets_file = self._file(
+            state_files.DELAY_OFFSETS, self.delay_offsets.to_table
         )
+        self._filters_file = self._file(state_files.CONSUMER_FILTERS, self._filter_table)
         self.metadata = Metadata(
             self.topics,
             self.groups,
@@ -103,15 +101,22 @@ class Tables:
     def _file(self, name: str, table: Callable[[], T]) -> StateFile[T]:
         return StateFile(self._disk, self._folder / name, table, self._runtime)
 
+    def _filter_table(self) -> FilterTable:
+        return self.filters.to_table(self._runtime.now_ms())
+
     def _topics_changed(self, then: Then | None = None) -> None:
         self._topics_file.changed(then)
-        self._tell_of_topics()
+        self.topics_changed()
 
     def load_filters(self) -> None:
         """Load the filters. Recovery needs them: it computes filter bits when it dispatches."""
         filters = _usable(self._filters_file, FilterTable.from_json, usable_filters)
         if filters is not None:
             self.filters.restore(filters, self._runtime.now_ms())
+
+    def distrust_filter_bits_until(self, store_ms: int) -> None:
+        """Ignore the filter bits of messages stored up to `store_ms`. Called after a crash."""
+        self.filters.distrust_notes_until(store_ms)
 
     def load(self) -> None:
         """Load all other tables."""
@@ -122,12 +127,12 @@ class Tables:
         groups = _usable(self._groups_file, GroupTable.from_json, usable_groups)
         if groups is not None:
             self.groups.restore(groups)
-        offsets = _usable(self.progress_file, OffsetTable.from_json, usable_offsets)
+        offsets = _usable(self._offsets_file, OffsetTable.from_json, usable_offsets)
         if offsets is not None:
-            self.progress.restore(offsets)
-        delays = _usable(self.delays_file, DelayOffsetTable.from_json, usable_delays)
-        if delays is not None:
-            self.delays.restore(delays)
+            self.offsets.restore(offsets)
+        delay_offsets = _usable(self._delay_offsets_file, DelayOffsetTable.from_json, usable_delays)
+        if delay_offsets is not None:
+            self.delay_offsets.restore(delay_offsets)
         self._warn_beyond_limits()
 
     def _warn_beyond_limits(self) -> None:
@@ -140,7 +145,7 @@ class Tables:
             ("topics", len(self.topics.topics), limits.topic_nums_max, "topicNumsMax"),
             ("queues of one topic", queues, limits.topic_queue_nums_max, "topicQueueNumsMax"),
             ("groups", len(self.groups.groups), limits.group_nums_max, "groupNumsMax"),
-            ("offsets", self.progress.count, limits.offset_nums_max, "offsetNumsMax"),
+            ("offsets", self.offsets.count, limits.offset_nums_max, "offsetNumsMax"),
         ):
             if count > count_max:
                 log.warning(
@@ -151,11 +156,19 @@ class Tables:
                     count_max,
                 )
 
-    def save_progress(self) -> None:
+    def save_offsets(self) -> None:
         """Save the consumer offsets if they changed since the last save."""
-        if self._saved_changes != self.progress.changes:
-            self._saved_changes = self.progress.changes
-            self.progress_file.changed()
+        if self._saved_changes != self.offsets.changes:
+            self._saved_changes = self.offsets.changes
+            self._offsets_file.changed()
+
+    def settle_delay_offsets(self) -> None:
+        """Count all delivered messages as durable: the log was flushed, and no more are stored."""
+        self.delay_offsets.settle(self.delay_offsets.now())
+
+    def save_delay_offsets(self) -> None:
+        """Save the delay offsets, which have changed."""
+        self._delay_offsets_file.changed()
 
     def save_filters(self) -> None:
         """Save the filters if they changed; drop those of groups that left long ago."""
@@ -167,8 +180,8 @@ class Tables:
         return (
             self._topics_file,
             self._groups_file,
-            self.progress_file,
-            self.delays_file,
+            self._offsets_file,
+            self._delay_offsets_file,
             self._filters_file,
         )
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from roquet.common.limited_log import LimitedLog, without_numbers
+from roquet.common.listeners import Listeners
 from roquet.common.shared_places import network_of
 from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError
@@ -79,7 +79,6 @@ class HaServer:
     Invariant: `replicated_to` is the highest offset that one of the `slave_count` slaves which are
     streaming now has acknowledged.
 
-    :param on_ack: called when a slave has acknowledged more.
     :param admission: the rules by which connections are accepted; by default up to 64 from any
         address. The protocol has no authentication: the report of any peer is believed.
     """
@@ -87,12 +86,12 @@ class HaServer:
     def __init__(
         self,
         log: ReplicatedLog,
-        on_ack: Callable[[], None],
         rules: master.Rules | None = None,
         admission: Admission | None = None,
     ) -> None:
         self.log = log
-        self.on_ack = on_ack
+        self.acked = Listeners[[]]()
+        """Called when a slave has acknowledged more."""
         self.rules = rules or master.Rules()
         self.admission = admission or Admission()
         self.replicated_to = NOTHING
@@ -392,7 +391,7 @@ class _SlaveConnection(asyncio.Protocol):
             self._server.joined(self)
         if is_acked:
             self._server.moved()
-            self._server.on_ack()
+            self._server.acked()
 
     def _write(self, data: bytes) -> None:
         self.transport.write(data)

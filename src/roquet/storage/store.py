@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
+from roquet.common.listeners import Listeners
 from roquet.common.steps import Steps, finished, in_parts
 from roquet.common.units import PhysicalOffset
 from roquet.errors import NO_ROOM, CorruptRecord, StoreError, UnreadableFile
@@ -212,7 +213,7 @@ class Store:
         self.has_untrimmed = False
         """Whether a queue could not be read when the log lost files. Its first entries point to
         deleted records until `drop_oldest` is called again."""
-        self.on_failure: Callable[[OSError], None] = lambda failure: None
+        self.failed = Listeners[[OSError]]()
         """Called once, on the loop, with the failure of the first sync that failed."""
         self._is_closed = False
 
@@ -420,7 +421,7 @@ class Store:
             self._is_closed = True
             self.log.take_no_more()
             self.why_full = f"a sync of this broker's store has failed: {failure}"
-            self.on_failure(failure)
+            self.failed(failure)
         return True
 
     def close(self) -> None:

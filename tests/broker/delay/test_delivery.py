@@ -228,7 +228,7 @@ def test_a_delayed_message_that_is_forwarded_as_it_came_is_delayed_again_and_goe
 
 
 def delay_offsets(node: BrokerNode) -> dict[int, int]:
-    return dict(serving(node).parts.tables.delays.to_table().offsets)
+    return dict(serving(node).parts.tables.delay_offsets.to_table().offsets)
 
 
 def restart(sim: Simulation, node: BrokerNode) -> None:
@@ -314,7 +314,7 @@ def test_offsets_beyond_the_queue_are_set_to_what_there_is(
 ) -> None:
     send_delayed(client, 1, b"one")
     sim.run_for(2)
-    serving(node).parts.tables.delays.restore(DelayOffsetTable({1: 99, 2: 5}))
+    serving(node).parts.tables.delay_offsets.restore(DelayOffsetTable({1: 99, 2: 5}))
     node.stop()
     restart(sim, node)
     sim.run_for(1)
@@ -408,7 +408,8 @@ def test_nothing_is_looked_at_while_nothing_waits(sim: Simulation) -> None:
         delayed.turn_ended()
 
     turn, levels = EndOfTurn(turn_ended), DelayLevels(config.delay_levels_ms)
-    clock = StampClock(Runtime(now_ms, steady_ms=lambda: sim.now_s * 1000), lambda: store.log.end)
+    clock = StampClock(Runtime(now_ms, steady_ms=lambda: sim.now_s * 1000))
+    clock.follow(store.log)
     looks = 0
     delayed = DelayedDelivery(store, levels, DelayOffsets(), turn, clock, lambda *_: None)
 
@@ -501,7 +502,7 @@ def test_what_does_not_say_where_it_belongs_holds_nothing_up(
     sim.run_for(2)
     assert bodies(node) == [b"6", b"7", b"after"]
     assert len(logged()) == 6
-    assert serving(node).parts.tables.delays.offsets == {1: 9}
+    assert serving(node).parts.tables.delay_offsets.offsets == {1: 9}
 
 
 def test_what_the_log_has_lost_is_passed_over(
@@ -534,4 +535,4 @@ def test_an_entry_that_cannot_be_costs_its_own_message_only(
         queue.put(offset, at, size if offset == 4 else right_size, due_ms, 0)
     sim.run_for(1.2)
     assert bodies(node) == [b"%d" % number for number in range(9) if number != 4]
-    assert serving(node).parts.tables.delays.offsets == {1: 9}
+    assert serving(node).parts.tables.delay_offsets.offsets == {1: 9}

@@ -22,7 +22,8 @@ class Host:
         self.ahead_ms = START_MS
         self.end = 0
         self.hiccups_ms: list[int] = []
-        self.clock = StampClock(Runtime(self._now_ms, steady_ms=self._steady_ms), lambda: self.end)
+        self.clock = StampClock(Runtime(self._now_ms, steady_ms=self._steady_ms))
+        self.clock.follow(self)
 
     def _now_ms(self) -> int:
         return self.ahead_ms + int(self.steady_ms)

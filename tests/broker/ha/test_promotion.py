@@ -53,11 +53,11 @@ class Couple:
         return str(answer.remark)
 
     def let_the_slave_stop_to_follow(self) -> None:
-        client = serving(self.slave).parts.ha_client
-        assert client is not None
+        follower = serving(self.slave).parts.follower
+        assert follower is not None
 
         async def stop() -> None:
-            client.set_master(None)
+            follower.stop_copying_log()
 
         self.slave.host.call(stop)
         self.sim.run_for(0.1)
@@ -144,7 +144,9 @@ def test_a_topic_that_was_made_too_late_to_be_copied_is_there(
     sim: Simulation, couple: Couple
 ) -> None:
     """The slave gets its first message, and cannot ask for the topic any more."""
-    serving(couple.slave).parts.slave_sync.master = None
+    follower = serving(couple.slave).parts.follower
+    assert follower is not None
+    follower.sync.set_master(None)
     assert send(couple.to_master, b"late", "Late").code == ResponseCode.SUCCESS
     couple.master.host.kill()
     sim.run_for(1)
@@ -323,7 +325,7 @@ def test_a_broker_that_is_stopping_is_not_promoted_any_more(
     sim.run_for(1)
     process = couple.slave._process
     assert process is not None
-    restart_as = serving(couple.slave).parts.restart_as
+    restart_as = serving(couple.slave).restart_as
     assert restart_as is not None
     slave = serving(couple.slave)
 
@@ -344,7 +346,7 @@ def test_a_broker_that_is_being_promoted_is_promoted_once(sim: Simulation, coupl
     couple.master.host.kill()
     sim.run_for(1)
     slave = serving(couple.slave)
-    restart_as = slave.parts.restart_as
+    restart_as = slave.restart_as
     assert restart_as is not None
 
     async def become_twice() -> None:

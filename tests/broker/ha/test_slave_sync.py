@@ -46,8 +46,7 @@ class Slave:
         savers = self._saver("offsets"), self._saver("delays")
         self.sync = SlaveSync(
             Channels(),
-            lambda: 0,
-            lambda: 0,
+            world.store.log,
             metadata,
             self.progress,
             self.delays,
@@ -62,7 +61,7 @@ class Slave:
         return save
 
     def start(self) -> None:
-        self.sync.master = f"{ADDRESS}:10911"
+        self.sync.set_master(f"{ADDRESS}:10911")
         self.host.start(self.sync.run)
 
 
@@ -191,7 +190,7 @@ def test_without_a_master_a_slave_keeps_what_it_has(slave: Slave) -> None:
     slave.start()
     slave.world.sim.run_for(3.5)
     before = slave.topics.to_table()
-    slave.sync.master = None
+    slave.sync.set_master(None)
     slave.world.metadata.topic_registry.delete("T", slave.world.host.now_ms())
     slave.world.sim.run_for(30)
     assert slave.topics.to_table() == before
@@ -222,7 +221,7 @@ def test_an_answer_that_is_no_table_changes_nothing(sim: Simulation, world: Worl
     )
     world.host.call(lambda: nonsense.listen("0.0.0.0", 20911))
     world.host.call(lambda: nonsense.listen("0.0.0.0", 20909))
-    slave.sync.master = f"{ADDRESS}:20911"
+    slave.sync.set_master(f"{ADDRESS}:20911")
     before = slave.progress.to_table()
     slave.host.call(slave.sync.copy)
     assert slave.progress.to_table() == before

@@ -89,7 +89,7 @@ def fill(node: BrokerNode, admin: Client, count: int = 4) -> None:
         admin.sim.run_for(1)
     broker = serving(node)
     for queue_id, offset in (0, count - 1), (1, 0):
-        broker.parts.tables.progress.commit("g", "T", queue_id, offset)
+        broker.parts.tables.offsets.commit("g", "T", queue_id, offset)
 
 
 def offsets(answer: Command) -> dict[str, int]:
@@ -396,7 +396,7 @@ def test_a_group_goes_on_where_another_is(
     fields = {"srcGroup": "g", "destGroup": "copy", **({"topic": topic} if topic else {})}
     assert admin.call(RequestCode.CLONE_GROUP_OFFSET, **fields).code == 0
     assert [
-        serving(node).parts.tables.progress.committed("copy", "T", queue_id) for queue_id in (0, 1)
+        serving(node).parts.tables.offsets.committed("copy", "T", queue_id) for queue_id in (0, 1)
     ] == [3, 0]
 
 
@@ -404,9 +404,9 @@ def test_what_an_online_group_gave_up_is_cloned_only_on_request(
     node: BrokerNode, consumer: Consumer, admin: Administrator
 ) -> None:
     send(admin, b"body", "U")
-    serving(node).parts.tables.progress.commit("g", "U", 0, 1)
+    serving(node).parts.tables.offsets.commit("g", "U", 0, 1)
     fields = {"srcGroup": "g", "destGroup": "copy", "topic": "U"}
     admin.call(RequestCode.CLONE_GROUP_OFFSET, **fields)
-    assert serving(node).parts.tables.progress.committed("copy", "U", 0) is None
+    assert serving(node).parts.tables.offsets.committed("copy", "U", 0) is None
     admin.call(RequestCode.CLONE_GROUP_OFFSET, **fields, offline="true")
-    assert serving(node).parts.tables.progress.committed("copy", "U", 0) == 1
+    assert serving(node).parts.tables.offsets.committed("copy", "U", 0) == 1

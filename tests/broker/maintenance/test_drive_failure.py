@@ -292,23 +292,6 @@ def test_a_read_only_slave_follows_nobody(
     ]
 
 
-def test_a_master_lets_its_slaves_have_what_its_drive_refuses(sim: Simulation) -> None:
-    """ASYNC_FLUSH: it was acknowledged, and is nowhere else."""
-    master = started(sim, MASTER)
-    slave = started(sim, SLAVE, brokerRole="SLAVE", brokerId=1, haMasterAddress=f"{MASTER}:10912")
-    client, lives = client_of(sim), lives_of(master)
-    assert sent(client, b"0") == [ResponseCode.SUCCESS]
-    sim.run_for(10)
-    sim.network.partition(MASTER, SLAVE)
-    assert sent(client, b"1", b"2") == [ResponseCode.SUCCESS] * 2
-    end = serving(master).store.log.end
-    master.host.drive.refuse("sync", errno.EIO)
-    sim.run_until(lambda: serving(master).store.failure is not None, 30)
-    sim.network.heal()
-    sim.run_until(lambda: not lives(), 30)
-    assert serving(slave).store.log.end == end
-
-
 def test_a_slave_whose_drive_fails_ends_and_leaves_its_master_alone(sim: Simulation) -> None:
     master = started(sim, MASTER)
     slave = started(sim, SLAVE, brokerRole="SLAVE", brokerId=1, haMasterAddress=f"{MASTER}:10912")

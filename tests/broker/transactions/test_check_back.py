@@ -121,7 +121,7 @@ def test_it_is_asked_about_each_minute_and_given_up_after_the_last_time(sim: Sim
     assert bodies(node) == []
     broker = serving(node)
     assert [
-        broker.parts.tables.progress.committed(GROUP, topic, 0)
+        broker.parts.tables.offsets.committed(GROUP, topic, 0)
         for topic in (HALF_TOPIC, HALF_OP_TOPIC)
     ] == [4, 4]
 

@@ -105,7 +105,7 @@ def test_progress_is_noted_when_the_ends_before_it_are_on_disk(sim: Simulation) 
     )
     producer = TransactionProducer(sim, node)
     half = producer.half()
-    log, progress = serving(node).store.log, serving(node).parts.tables.progress
+    log, progress = serving(node).store.log, serving(node).parts.tables.offsets
     sim.run_until(lambda: log.flushed_to == log.end, 50)
     assert producer.end(half, COMMIT).code == 0
     sim.run_for(20)

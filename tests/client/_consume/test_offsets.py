@@ -51,9 +51,9 @@ def test_while_one_broker_does_not_answer_the_offset_at_the_next_does_not_fall()
         taken[0] = 11
         sim.run_until(storing.done, 30)
         storing.result()
-        assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11
+        assert serving(slave).parts.tables.offsets.committed("G", "T", 0) == 11
         host.call(lambda: offsets.store(QUEUE, lambda: 10))
-        assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11, (
+        assert serving(slave).parts.tables.offsets.committed("G", "T", 0) == 11, (
             "what was sent is known to be stored"
         )
         host.call(lambda: session.__aexit__(None, None, None))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -24,6 +23,13 @@ STEPS_MAX: Final = 1000
 """Steps that are kept; beyond, the oldest ones are merged."""
 
 
+class LogEnd(Protocol):
+    @property
+    def end(self) -> int:
+        """The physical offset of the next record."""
+        ...
+
+
 class StampClock:
     """A wall clock that notices when it is set.
 
@@ -34,14 +40,12 @@ class StampClock:
 
     Invariant: a step is noticed before a record is stamped with a time after it, because the store
     asks this clock for every stamp. Steps while no broker ran cannot be told from time that passed.
-
-    :param place: returns the physical offset of the next record.
     """
 
-    def __init__(self, runtime: Runtime, place: Callable[[], int]) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._wall_ms = runtime.now_ms
         self.steady_ms = runtime.steady_ms
-        self._place = place
+        self._log: LogEnd | None = None
         self._ahead_ms = self._wall_ms() - self.steady_ms()
         self._compared_ms = 0
         """The wall-clock time when the two clocks were last compared."""
@@ -49,6 +53,13 @@ class StampClock:
         """The physical offset of the log's end at each step, ascending."""
         self._aheads_ms = [round(self._ahead_ms)]
         """How many ms the wall clock was ahead of the steady clock before each step, and is now."""
+
+    def follow(self, log: LogEnd) -> None:
+        """Note steps at the end of this log from now on.
+
+        A second call after the constructor, because the store that has the log needs this clock.
+        """
+        self._log = log
 
     def now_ms(self) -> int:
         """The wall clock, ms since the epoch; notices a step since the last call."""
@@ -79,7 +90,8 @@ class StampClock:
         return now_ms
 
     def _note(self, ahead_ms: float) -> None:
-        place, step_ms = self._place(), ahead_ms - self._ahead_ms
+        place = 0 if self._log is None else self._log.end
+        step_ms = ahead_ms - self._ahead_ms
         self._ahead_ms = ahead_ms
         if self._places and self._places[-1] == place:
             self._aheads_ms[-1] = round(ahead_ms)

@@ -18,6 +18,16 @@ from roquet.transport.connection import Connection
 log = logging.getLogger(__name__)
 
 
+class LogEnds(Protocol):
+    """How far the log of this broker reaches, as physical offsets."""
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def flushed_to(self) -> int: ...
+
+
 class Replicas(Protocol):
     """The connected slaves of this master."""
 
@@ -74,7 +84,6 @@ class AckGate:
     Invariant: each answer leaves once; each deque is in order of `end`. `missed` counts the answers
     without SEND_OK, by their code.
 
-    :param flushed_to: the flushed offset of the log.
     :param replicas: the slaves; None on a slave.
     :param now_ms: the event loop's clock in ms.
     """
@@ -82,14 +91,12 @@ class AckGate:
     def __init__(
         self,
         config: AckConfig,
-        flushed_to: Callable[[], int],
-        log_end: Callable[[], int],
+        log: LogEnds,
         replicas: Replicas | None,
         now_ms: Callable[[], float],
     ) -> None:
         self._config = config
-        self._flushed_to = flushed_to
-        self._log_end = log_end
+        self._log = log
         self._replicas = replicas
         self._now_ms = now_ms
         self._for_slave: deque[_Held] = deque()
@@ -139,7 +146,7 @@ class AckGate:
             if not self._config.flush:
                 return answer
             needs_slave = False
-        if self._disk_failure and self._config.flush and self._flushed_to() < end:
+        if self._disk_failure and self._config.flush and self._log.flushed_to < end:
             return self._lost(answer)
         held = _Held(end, connection, answer, needs_slave, int(self._now_ms()), tells)
         waiting = self._for_slave if needs_slave else self._for_disk
@@ -154,13 +161,13 @@ class AckGate:
         assert replicas is not None, "only a master replicates"
         if not replicas.slave_count:
             return f"the message is stored, but {replicas.why_no_slave}"
-        behind = self._log_end() - replicas.replicated_to
+        behind = self._log.end - replicas.replicated_to
         if behind >= self._config.fall_behind_max:
             return f"the message is stored, but the nearest slave is {behind} bytes behind"
         return ""
 
     def _is_safe(self, held: _Held) -> bool:
-        if self._config.flush and self._flushed_to() < held.end:
+        if self._config.flush and self._log.flushed_to < held.end:
             return False
         return not held.needs_slave or self._replicated_to >= held.end
 
@@ -190,7 +197,7 @@ class AckGate:
         self._disk_failure = why
         if not self._config.flush:
             return
-        flushed_to = self._flushed_to()
+        flushed_to = self._log.flushed_to
         for waiting in (self._for_slave, self._for_disk):
             lost = [held for held in waiting if held.end > flushed_to]
             for held in lost:
@@ -230,7 +237,11 @@ class AckGate:
             and self._replicated_to < held.end
         ):
             return ResponseCode.FLUSH_SLAVE_TIMEOUT, self._why_late(held, waited_ms)
-        if config.flush and waited_ms >= config.flush_timeout_ms and self._flushed_to() < held.end:
+        if (
+            config.flush
+            and waited_ms >= config.flush_timeout_ms
+            and self._log.flushed_to < held.end
+        ):
             remark = f"the message is stored, but not on disk after {waited_ms} ms"
             return ResponseCode.FLUSH_DISK_TIMEOUT, remark
         return None, ""

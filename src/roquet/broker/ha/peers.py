@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
-from roquet.errors import CallTimeout, ConnectionClosed, RoquetError
+from roquet.broker.config.broker import MASTER_ID, BrokerConfig
+from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, RoquetError
 from roquet.protocol.bodies.ha_status import LogRange
 from roquet.protocol.bodies.tables import ClusterInfo, parse
 from roquet.protocol.remoting.codes import RequestCode
@@ -60,6 +61,26 @@ async def life_of(channels: Channels, address: str) -> BrokerLiveness:
     except CallTimeout:
         return BrokerLiveness.SILENT
     return BrokerLiveness.ANSWERS
+
+
+async def refuse_second_master(channels: Channels, config: BrokerConfig) -> None:
+    """Check that no other master of this broker name answers.
+
+    Producers would send to either of two masters, and neither would have the other's messages.
+
+    :raises ConfigError: another master answers.
+    """
+    listed = await addresses_of(channels, config.name_servers, config.broker_name)
+    other = listed.get(MASTER_ID)
+    if (
+        other in (None, config.address)
+        or await life_of(channels, other) is not BrokerLiveness.ANSWERS
+    ):
+        return
+    raise ConfigError(
+        f"{other} is the master of {config.broker_name}, and answers: start this broker as its"
+        " slave (brokerRole=SLAVE and a brokerId of its own), or with another brokerName"
+    )
 
 
 async def log_range_of(channels: Channels, address: str) -> LogRange:

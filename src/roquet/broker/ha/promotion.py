@@ -10,15 +10,14 @@ from dataclasses import replace
 from roquet.broker.config.broker import MASTER_ID, BrokerConfig
 from roquet.broker.config.file import save_role
 from roquet.broker.config.store import BrokerRole
+from roquet.broker.ha.follower import MasterFollower
 from roquet.broker.ha.peers import BrokerLiveness, addresses_of, life_of, log_range_of
-from roquet.broker.ha.slave_sync import SlaveSync
 from roquet.broker.metadata.found_topics import add_found_topics
 from roquet.broker.metadata.metadata import Metadata
 from roquet.errors import ConfigError, Refused, RoquetError
 from roquet.protocol.headers.admin import PromoteHeader
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.replication.client import HaClient
 from roquet.replication.slave import Phase
 from roquet.storage.store import Store
 from roquet.transport.channels import Channels
@@ -46,16 +45,14 @@ class Promotion:
         store: Store,
         metadata: Metadata,
         channels: Channels,
-        client: HaClient | None,
-        sync: SlaveSync,
+        follower: MasterFollower | None,
         restart_as: RestartAs | None,
     ) -> None:
         self._config = config
         self._store = store
         self._metadata = metadata
         self._channels = channels
-        self._client = client
-        self._sync = sync
+        self._follower = follower
         self._restart_as = restart_as
         self._work: asyncio.Task[None] | None = None
 
@@ -71,7 +68,7 @@ class Promotion:
                 ResponseCode.SYSTEM_ERROR,
                 f"role {header.role!r}: allowed are SYNC_MASTER and ASYNC_MASTER",
             )
-        if self._client is None:
+        if self._follower is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"this broker is the master of {self._config.broker_name} already",
@@ -84,14 +81,14 @@ class Promotion:
         if self._work is not None and not self._work.done():
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is being promoted already")
         self._work = asyncio.get_running_loop().create_task(
-            self._promote(header, role, self._client, self._restart_as, request, connection)
+            self._promote(header, role, self._follower, self._restart_as, request, connection)
         )
 
     async def _promote(
         self,
         header: PromoteHeader,
         role: BrokerRole,
-        client: HaClient,
+        follower: MasterFollower,
         restart_as: RestartAs,
         request: Command,
         connection: Connection,
@@ -99,10 +96,11 @@ class Promotion:
         known = await addresses_of(
             self._channels, self._config.name_servers, self._config.broker_name
         )
-        against = await self._against_the_master(known.get(MASTER_ID), is_fenced=header.fenced)
+        masters = {known.get(MASTER_ID), follower.sync.last_master}
+        against = await self._against_the_master(masters, is_fenced=header.fenced)
         against += self._against_our_drive()
         if not header.forced:
-            against += self._against_our_log(client)
+            against += self._against_our_log(follower)
             against += await self._against_other_slaves(known)
         if not against:
             try:
@@ -115,17 +113,17 @@ class Promotion:
             connection.send(request.answer(ResponseCode.SYSTEM_ERROR, "; ".join(against)).encode())
             return
         log.warning("slave promoted: role=%s broker_name=%s", role.name, config.broker_name)
-        add_found_topics(self._store, self._metadata, stored_after=self._sync.topics_to)
+        add_found_topics(self._store, self._metadata, stored_after=follower.sync.topics_to)
         connection.send(request.answer(ResponseCode.SUCCESS).encode())
         restart_as(config)
 
-    async def _against_the_master(self, listed: str | None, *, is_fenced: bool) -> list[str]:
+    async def _against_the_master(self, known: set[str | None], *, is_fenced: bool) -> list[str]:
         """The reasons against a promotion that concern the old master.
 
         Two masters at a time would each accept messages that the other never gets. So a master that
         answers is never overruled, not even by `forced`.
         """
-        addresses = {address for address in (listed, self._sync.last_master) if address is not None}
+        addresses = {address for address in known if address is not None}
         against = []
         for address in sorted(addresses - {self._config.address}):
             life = await life_of(self._channels, address)
@@ -154,16 +152,16 @@ class Promotion:
             return []
         return [f"a sync of this broker's store has failed: {failure}; restart this broker first"]
 
-    def _against_our_log(self, client: HaClient) -> list[str]:
+    def _against_our_log(self, follower: MasterFollower) -> list[str]:
         """The reasons against a promotion that concern what this log lacks of the master's."""
         own = self._store.log
-        progress = client.progress()
-        had = self._sync.master_log
+        status = follower.client.progress()
+        had = follower.sync.master_log
         self._store.replicated()
         lag_reason = self._store.dispatch.lag_reason
         against = [lag_reason] if lag_reason else []
-        if progress.phase is Phase.STOPPED:
-            against.append(f"this log does not fit the master's: {progress.reason}")
+        if status.phase is Phase.STOPPED:
+            against.append(f"this log does not fit the master's: {status.reason}")
         if had is None:
             against.append(
                 "since its start this slave has not heard what the master has; what is missing is"

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Final
 
 from roquet.broker.config.broker import FAST_PORT_STEP
+from roquet.broker.delivery.ack_gate import LogEnds
 from roquet.broker.metadata.metadata import Metadata
-from roquet.broker.metadata.state_files import Changed
 from roquet.broker.offsets.consumer_offsets import Commit, ConsumerOffsets, DelayOffsets
 from roquet.common.steps import Steps
 from roquet.errors import RoquetError
@@ -46,10 +46,9 @@ class SlaveSync:
     Consumers commit to a slave while its master is down. Such offsets are sent to the master when
     it is back, if they are higher than its own.
 
-    :param log_end: gives the physical offset at which this broker's log ends.
-    :param flushed_to: gives the flushed offset of this broker's log.
-    :param offsets_changed: saves the consumer offsets.
-    :param delays_changed: saves the delay offsets.
+    :param own_log: the log of this broker.
+    :param save_offsets: saves the consumer offsets.
+    :param save_delay_offsets: saves the delay offsets.
     :param slices: runs the decoding of tables; the table of 50,000 topics has 7 MB.
     :param period_ms: the time between two copies.
     """
@@ -57,25 +56,23 @@ class SlaveSync:
     def __init__(
         self,
         channels: Channels,
-        log_end: Callable[[], int],
-        flushed_to: Callable[[], int],
+        own_log: LogEnds,
         metadata: Metadata,
-        progress: ConsumerOffsets,
-        delays: DelayOffsets,
-        offsets_changed: Changed,
-        delays_changed: Changed,
+        offsets: ConsumerOffsets,
+        delay_offsets: DelayOffsets,
+        save_offsets: Callable[[], None],
+        save_delay_offsets: Callable[[], None],
         slices: Slices,
         period_ms: int = PERIOD_MS,
     ) -> None:
         self._slices = slices
         self._channels = channels
-        self._log_end = log_end
-        self._flushed_to = flushed_to
+        self._own_log = own_log
         self._metadata = metadata
-        self._progress = progress
-        self._delays = delays
-        self._offsets_changed = offsets_changed
-        self._delays_changed = delays_changed
+        self._offsets = offsets
+        self._delay_offsets = delay_offsets
+        self._save_offsets = save_offsets
+        self._save_delay_offsets = save_delay_offsets
         self._period_ms = period_ms
         self._wanted = asyncio.Event()
         self._failing: set[RequestCode] = set()
@@ -95,13 +92,13 @@ class SlaveSync:
         """The address to which requests to the master go. Without it nothing is copied."""
         return self._master
 
-    @master.setter
-    def master(self, address: str | None) -> None:
+    def set_master(self, address: str | None) -> None:
+        """Copy from the master at this address from now on, or from none."""
         self._master = address
         if address is not None:
             self._wanted.set()
         if address not in (None, self.last_master):
-            self._delays.forget_copy()
+            self._delay_offsets.forget_copy()
         self.last_master = address or self.last_master
 
     async def run(self) -> None:
@@ -187,11 +184,11 @@ class SlaveSync:
                     error,
                 )
                 return
-            self._progress.told(each)
+            self._offsets.told(each)
 
     def _take_topics(self, body: bytes) -> Steps[None]:
         table = yield from sliced_tables.table(TopicTable, body)
-        self.topics_to = self._log_end()
+        self.topics_to = self._own_log.end
         self._metadata.copy_master_topics(table)
 
     def _take_groups(self, body: bytes) -> Steps[None]:
@@ -199,9 +196,9 @@ class SlaveSync:
 
     def _take_offsets(self, body: bytes) -> Steps[None]:
         table = yield from sliced_tables.table(OffsetTable, body)
-        if (yield from self._progress.copy_master(table)):
-            self._offsets_changed()
-        self._own = yield from self._progress.own()
+        if (yield from self._offsets.copy_master(table)):
+            self._save_offsets()
+        self._own = yield from self._offsets.own()
 
     def _take_delays(self, body: bytes) -> Steps[None]:
         yield
@@ -215,8 +212,10 @@ class SlaveSync:
         yield
         self.master_log = log_range = parse(body, LogRange.from_json)
         table, self._delay_table = self._delay_table, None
-        if table is not None and self._delays.copy_master(table, log_range.end, self._flushed_to()):
-            self._delays_changed()
+        if table is not None and self._delay_offsets.copy_master(
+            table, log_range.end, self._own_log.flushed_to
+        ):
+            self._save_delay_offsets()
 
 
 def _fast_address(address: str) -> str:

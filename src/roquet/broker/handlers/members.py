@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from roquet.broker.config.limits import Limits, refuse_beyond
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.limits import refuse_beyond
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.handlers.pull import check_length, not_allowed
 from roquet.broker.metadata.filter_data import FilterRegistry, compiled
@@ -34,6 +35,7 @@ from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClien
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
+from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
@@ -57,27 +59,21 @@ class MemberHandler:
 
     :param now_ms: the wall clock, by which filters are dated.
     :param clock_ms: a monotonic clock, by which silent clients are found.
-    :param newest_ms: the newest message's store time, which may be ahead of the wall clock.
-    :param filter_by_properties: whether subscriptions other than tag expressions are served.
-    :param notify: whether members are notified when members of their group change.
-    :param limits: of a heartbeat's size, and of what heartbeats may make this broker keep.
+    :param store: its newest message's store time may be ahead of the wall clock.
     """
 
     def __init__(
         self,
+        config: BrokerConfig,
+        store: Store,
+        metadata: Metadata,
         consumers: Consumers[Connection],
         producers: Producers[Connection],
-        metadata: Metadata,
         filters: FilterRegistry,
         now_ms: Callable[[], int],
         clock_ms: Callable[[], float],
-        newest_ms: Callable[[], int],
-        *,
-        filter_by_properties: bool = False,
-        notify: bool = True,
-        limits: Limits | None = None,
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = config.limits
         self._limited_log = LimitedLog(log)
         self._to_tell: dict[str, list[Connection]] = {}
         self._to_tell_again: dict[str, None] = {}
@@ -88,9 +84,9 @@ class MemberHandler:
         self._filters = filters
         self._now_ms = now_ms
         self._clock_ms = clock_ms
-        self._newest_ms = newest_ms
-        self._filter_by_properties = filter_by_properties
-        self._notify = notify
+        self._store = store
+        self._filter_by_properties = config.filters.enable_property_filter
+        self._notify = config.notify_consumer_ids_changed_enable
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -218,7 +214,7 @@ class MemberHandler:
                 disagreement,
             )
         wrong = self._filters.register(
-            data.group, data.subscriptions, max(self._now_ms(), self._newest_ms())
+            data.group, data.subscriptions, max(self._now_ms(), self._store.newest_ms)
         )
         if is_news:
             self._tell(data.group)

@@ -13,10 +13,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
+from roquet.broker.config.store import StoreSettings
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.maintenance.deletions import DeletionQueue
 from roquet.common.runtime import Runtime
-from roquet.storage.retention import PASSES_WHEN_ASKED, Retention, Usage
+from roquet.storage.retention import PASSES_WHEN_ASKED, Usage
 from roquet.storage.store import Store
 from roquet.transport.slices import Slices
 
@@ -36,26 +37,19 @@ class Cleaning:
 
     :param gone: called when files of the log have been dropped.
     :param slices: runs the pass over all queues.
-    :param period_ms: the time between two passes.
-    :param log_pause_ms: the pause after each deleted commit log file.
-    :param queue_pause_ms: the pause after each deleted consume queue file.
     """
 
     def __init__(
         self,
         store: Store,
-        rules: Retention,
+        settings: StoreSettings,
         runtime: Runtime,
         clock: StampClock,
         gone: Callable[[], None],
         slices: Slices,
-        *,
-        period_ms: int,
-        log_pause_ms: int,
-        queue_pause_ms: int,
     ) -> None:
         self._store = store
-        self._rules = rules
+        self._rules = settings.retention
         self._runtime = runtime
         self._clock = clock
         self._found_to = 0
@@ -64,9 +58,9 @@ class Cleaning:
         """Time before the start that does not count for the age of files before `_found_to`."""
         self._gone = gone
         self._slices = slices
-        self._period_s = period_ms / 1000
-        self._log_pause_s = log_pause_ms / 1000
-        self._queue_pause_s = queue_pause_ms / 1000
+        self._period_s = settings.clean_resource_interval / 1000
+        self._log_pause_s = settings.delete_commit_log_files_interval / 1000
+        self._queue_pause_s = settings.delete_consume_queue_files_interval / 1000
         self._asked = 0
         self._deletions = DeletionQueue(runtime, self._period_s)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from roquet.broker.config.store import SyncFailureAction
@@ -28,18 +28,20 @@ class DriveFailure:
     Invariant: called at most once in the life of a broker; its effect is never undone (decision
     0025).
 
-    :param then: what each action runs: the end of the broker's process, or the switch to read-only.
+    :param end: ends the broker's process.
+    :param only_read: lets the broker serve reads only.
     """
 
     def __init__(
         self,
         action: SyncFailureAction,
         ack_gate: AckGate,
-        then: Mapping[SyncFailureAction, Callable[[], None]],
+        end: Callable[[], None],
+        only_read: Callable[[], None],
     ) -> None:
         self._action = action
         self._ack_gate = ack_gate
-        self._then = then[action]
+        self._then = end if action is SyncFailureAction.STOP else only_read
 
     def __call__(self, failure: OSError) -> None:
         log.critical(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from roquet.broker.config.limits import Limits
+from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metrics.rates import Rates, TrafficTotals
 from roquet.broker.metrics.stats import Stats, Total, Totals, Window
@@ -33,30 +33,25 @@ class Measurements:
     those that Apache's broker fills. Apache also names COMMERCIAL_* and *_FROM_DISK_* items, which
     count nothing.
 
-    :param cluster: the key of the items about the whole broker.
     :param clock_ms: a monotonic clock.
-    :param detailed: whether there are items by queue, too (`enableDetailStat`).
     """
 
     def __init__(
         self,
+        config: BrokerConfig,
         store: Store,
         metadata: Metadata,
-        cluster: str,
         now_ms: Callable[[], int],
         clock_ms: Callable[[], float],
-        *,
-        detailed: bool,
-        limits: Limits | None = None,
     ) -> None:
         self._store = store
         self._metadata = metadata
-        self._cluster = cluster
+        self._cluster = config.broker_cluster_name
         self._now_ms = now_ms
         self._clock_ms = clock_ms
-        self._detailed = detailed
+        self._detailed = config.enable_detail_stat
         self._stored_before = 0
-        self._count_max = (limits or Limits()).statistics_nums_max
+        self._count_max = config.limits.statistics_nums_max
         self.traffic = Traffic(clock_ms, self._count_max)
         self._is_left_out_told = False
         self.rates = Rates()

@@ -13,10 +13,10 @@ from roquet.storage.store import Store
 log = logging.getLogger(__name__)
 
 
-def clamp_offsets(progress: ConsumerOffsets, store: Store) -> None:
+def clamp_offsets(offsets: ConsumerOffsets, store: Store) -> None:
     """Set offsets beyond the end of a queue back to that end; logs one line per group."""
     by_group: dict[str, list[Commit]] = {}
-    for each in progress.set_back(store.within_queue):
+    for each in offsets.set_back(store.within_queue):
         by_group.setdefault(each.group, []).append(each)
     for group, commits in by_group.items():
         first = commits[0]
