@@ -102,8 +102,10 @@ _ACKNOWLEDGING: Final = (
     Mutant(
         "an unanswered promise becomes SEND_OK when its time is over",
         "broker/delivery/ack_gate.py",
-        "response.code, response.remark = code, remark",
-        "response.remark = remark",
+        """            self._missing = code
+        return replace(response, code=code, remark=remark).encode()""",
+        """            self._missing = code
+        return replace(response, remark=remark).encode()""",
         ("tests/broker/delivery/test_ack_gate.py",),
     ),
 )

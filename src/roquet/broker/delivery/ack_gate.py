@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from roquet.protocol.remoting.codes import ResponseCode
@@ -207,9 +207,9 @@ class AckGate:
     def _lost(self, answer: bytes) -> bytes:
         """The answer with SERVICE_NOT_AVAILABLE, on which Apache's producers try another broker."""
         response = decode(answer[4:])
-        response.code = ResponseCode.SERVICE_NOT_AVAILABLE
-        response.remark = f"the message may be lost, the disk has failed: {self._disk_failure}"
-        return response.encode()
+        code = ResponseCode.SERVICE_NOT_AVAILABLE
+        remark = f"the message may be lost, the disk has failed: {self._disk_failure}"
+        return replace(response, code=code, remark=remark).encode()
 
     def _recovered(self) -> None:
         log.warning("sends are acknowledged with SEND_OK again")
@@ -258,7 +258,6 @@ class AckGate:
         response = decode(answer[4:])
         if response.code != ResponseCode.SUCCESS:
             return answer
-        response.code, response.remark = code, remark
         self.missed[code] += 1
         if code is not self._missing:
             log.warning(
@@ -267,4 +266,4 @@ class AckGate:
                 remark,
             )
             self._missing = code
-        return response.encode()
+        return replace(response, code=code, remark=remark).encode()

@@ -32,6 +32,9 @@ class HeldPull:
     is_over: bool = False
     """Whether it was answered, or its connection is closed: it has no place any more."""
 
+    def end(self) -> None:
+        self.is_over = True
+
 
 class _Waiting:
     """The held pulls of one connection, in order of arrival."""
@@ -100,7 +103,7 @@ class HeldPulls:
         """Free the place of a pull, if it still has one."""
         if held.is_over:
             return
-        held.is_over = True
+        held.end()
         waiting = self._waiting[held.connection]
         del waiting.pulls[held]
         self._dropped(held.connection, waiting.network, 1)
@@ -111,7 +114,7 @@ class HeldPulls:
         if waiting is None:
             return
         for held in waiting.pulls:
-            held.is_over = True
+            held.end()
         if waiting.pulls:
             self._dropped(connection, waiting.network, len(waiting.pulls))
 

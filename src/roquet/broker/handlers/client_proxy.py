@@ -5,6 +5,7 @@ See docs/protocol/administration.md#relays, docs/pitfalls.md#trap-70 and docs/pi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from roquet.broker.metadata.members import Consumers
@@ -80,5 +81,4 @@ async def relayed(channel: Connection, asked: Command, request: Command) -> Comm
         raise Refused(ResponseCode.CONSUME_MSG_TIMEOUT, str(error)) from error
     except ConnectionClosed as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    answer.opaque, answer.header_type = request.opaque, request.header_type
-    return answer
+    return replace(answer, opaque=request.opaque, header_type=request.header_type)

@@ -30,6 +30,17 @@ class _Row:
         self.failures = 0
         self.tried_at_s = 0.0
 
+    def failed(self, retry_s: float, now_s: float) -> None:
+        """Try again after a pause that doubles with each failure."""
+        self.tried_at_s = now_s + min(retry_s * 2**self.failures, PAUSE_S_MAX)
+        self.failures = min(self.failures + 1, 30)
+
+    def succeeded(self) -> bool:
+        """Forget the failures. Returns whether there were any."""
+        had_failed = self.failures > 0
+        self.failures = 0
+        return had_failed
+
 
 class DeletionQueue:
     """Files of a store that are to be deleted, in rows.
@@ -79,23 +90,20 @@ class DeletionQueue:
                 self._failed(row, deletion, error)
                 return
             row.deletions.popleft()
-            self._went_well(row)
+            if row.succeeded() and not self._is_failing:
+                log.info("expired files can be deleted again")
             await asyncio.sleep(row.pause_s)
 
+    @property
+    def _is_failing(self) -> bool:
+        return any(row.failures for row in self._rows.values())
+
     def _failed(self, row: _Row, deletion: Deletion, error: OSError) -> None:
-        if not any(other.failures for other in self._rows.values()):
+        if not self._is_failing:
             log.error(
                 "expired file cannot be deleted, will be retried, the files after it wait;"
                 " make it deletable or delete it: path=%s error=%s",
                 deletion.path,
                 error,
             )
-        pause_s = min(self._retry_s * 2**row.failures, PAUSE_S_MAX)
-        row.failures = min(row.failures + 1, 30)
-        row.tried_at_s = asyncio.get_running_loop().time() + pause_s
-
-    def _went_well(self, row: _Row) -> None:
-        had_failed = row.failures > 0
-        row.failures = 0
-        if had_failed and not any(other.failures for other in self._rows.values()):
-            log.info("expired files can be deleted again")
+        row.failed(self._retry_s, asyncio.get_running_loop().time())

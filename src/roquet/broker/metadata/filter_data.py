@@ -86,6 +86,9 @@ class _Registered:
     data: FilterData
     wanted: SqlFilter
 
+    def update(self, *, version: int, dead_ms: int) -> None:
+        self.data = replace(self.data, version=version, dead_ms=dead_ms)
+
 
 class FilterRegistry:
     """The filters of all topics and groups.
@@ -155,9 +158,9 @@ class FilterRegistry:
         ):
             self._add(self._new(group, subscription, now_ms))
         elif subscription.version > old.data.version:
-            self._change(old, version=subscription.version, dead_ms=0)
+            self._change(old, subscription.version, 0)
         elif subscription.version == old.data.version and old.data.is_dead:
-            self._change(old, dead_ms=0)
+            self._change(old, old.data.version, 0)
 
     def _count(self) -> int:
         return sum(map(len, self._topics.values()))
@@ -186,8 +189,8 @@ class FilterRegistry:
         self._of_group.setdefault(data.group, {})[data.topic] = None
         self._is_changed = True
 
-    def _change(self, registered: _Registered, **changes: int) -> None:
-        registered.data = replace(registered.data, **changes)  # type: ignore[arg-type]
+    def _change(self, registered: _Registered, version: int, dead_ms: int) -> None:
+        registered.update(version=version, dead_ms=dead_ms)
         self._is_changed = True
 
     def unregister(self, group: str, now_ms: int) -> None:
@@ -197,7 +200,8 @@ class FilterRegistry:
 
     def _bury(self, registered: _Registered, now_ms: int) -> None:
         if not registered.data.is_dead:
-            self._change(registered, dead_ms=max(now_ms, registered.data.born_ms))
+            data = registered.data
+            self._change(registered, data.version, max(now_ms, data.born_ms))
 
     def _forget(self, topic: str, group: str) -> None:
         if self._topics.get(topic, {}).pop(group, None) is not None:

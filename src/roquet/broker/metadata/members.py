@@ -61,6 +61,12 @@ class ConsumerGroup(Generic[C]):
     """The two members that `disagreement` names. It holds until one of these two changes."""
     _weights: dict[C, int] = field(default_factory=dict)
 
+    def consume_as(self, data: ConsumerData) -> None:
+        """Let the whole group consume as this heartbeat says."""
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from = data.consume_from
+
     def join(self, channel: C, member: Member) -> bool:
         """Add or refresh a member. Returns whether the list of client ids changed."""
         old = self.members.get(channel)
@@ -185,9 +191,7 @@ class Consumers(Generic[C]):
                 data.group, data.consume_type, data.message_model, data.consume_from
             )
             self.groups[data.group] = group
-        group.consume_type = data.consume_type
-        group.message_model = data.message_model
-        group.consume_from = data.consume_from
+        group.consume_as(data)
         self._groups_of.setdefault(channel, set()).add(data.group)
         joined = group.join(channel, member)
         topics_changed = group.subscribe(data.subscriptions)

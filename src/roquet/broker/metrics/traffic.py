@@ -61,6 +61,10 @@ class Traffic:
         self.messages = 0
         """The number of messages that pulls returned."""
 
+    def found_nothing(self) -> None:
+        """Count a pull that found no message."""
+        self.missed += 1
+
     def given(
         self, topic: str, group: str, queue_id: int, messages: int, size: int, began_ms: float
     ) -> None:
