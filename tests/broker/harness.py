@@ -118,7 +118,7 @@ class World:
         self.filters = FilterRegistry(
             config.filters.bloom, config.filters.filter_data_clean_time_span, limits
         )
-        self.progress, self.delays = ConsumerOffsets(limits=limits), DelayOffsets()
+        self.offsets, self.delays = ConsumerOffsets(limits=limits), DelayOffsets()
         self.consumers, self.producers = Consumers[Connection](), Producers[Connection]()
         self.metadata = Metadata(
             self.topics,
@@ -137,7 +137,7 @@ class World:
         config, now_ms, name = self.config, self.host.now_ms, self.config.broker_name
         metadata, progress, store, is_slave = (
             self.metadata,
-            self.progress,
+            self.offsets,
             self.store,
             config.is_slave,
         )

@@ -77,7 +77,7 @@ class Side:
         self.groups = GroupRegistry(NOW_MS)
         metadata = Metadata(self.topics, self.groups, self._changed, self._changed, lambda: NOW_MS)
         self.consumers: Consumers[Connection] = Consumers()
-        self.progress = ConsumerOffsets()
+        self.offsets = ConsumerOffsets()
         self.long_polls = LongPolls(lambda: self.loop_ms, held_max)
         self.filters = FilterRegistry(BloomShape(), 86_400_000)
         self.traffic = Traffic(lambda: self.loop_ms)
@@ -86,7 +86,7 @@ class Side:
             self.store,
             metadata,
             self.consumers,
-            self.progress,
+            self.offsets,
             ReadBalance(slave_reads=slave_reads, memory_size=ON_DISK),
             self.long_polls,
             self.filters,

@@ -145,7 +145,7 @@ def test_a_recorded_offset_counts_whether_it_wants_an_answer_or_not(
         ask(client, request)
 
     header = request.fields
-    committed = world.progress.committed(
+    committed = world.offsets.committed(
         header["consumerGroup"], header["topic"], int(header["queueId"])
     )
     assert committed == int(header["commitOffset"])

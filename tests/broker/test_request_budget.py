@@ -47,7 +47,7 @@ def with_groups(world: World, count: int) -> World:
     def fill() -> None:
         for number in range(count):
             world.groups.update(GroupConfig(f"g{number}"), 1)
-            world.progress.commit(f"g{number}", "TBW102", 0, 0)
+            world.offsets.commit(f"g{number}", "TBW102", 0, 0)
 
     world.on_broker(fill)
     return world
@@ -99,7 +99,7 @@ def test_the_topics_of_a_group_are_found_in_steps(world: World) -> None:
     names = [f"T{number}" for number in range(1000)]
     for name in names:
         world.topics.update(TopicConfig(name), 1)
-        world.progress.commit("g", name, 0, 0)
+        world.offsets.commit("g", name, 0, 0)
     work, steps = GroupLag(*_tables(world), lambda topic, group: 0.0).topics_of("g"), 0
     try:
         while True:
@@ -112,7 +112,7 @@ def test_the_topics_of_a_group_are_found_in_steps(world: World) -> None:
 
 
 def _tables(world: World) -> tuple[Metadata, Consumers[Connection], ConsumerOffsets, Store, str]:
-    return world.metadata, world.consumers, world.progress, world.store, world.config.broker_name
+    return world.metadata, world.consumers, world.offsets, world.store, world.config.broker_name
 
 
 def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice(

@@ -137,19 +137,19 @@ async def slaves_at_different_places_become_equal(cluster: Cluster) -> None:
     server, address = await cluster.master(log)
     for copy in copies:
         cluster.slave(copy, address)
-    await cluster.until(lambda: [row.acked for row in server.progress()] == [log.end] * 3)
+    await cluster.until(lambda: [row.acked for row in server.slaves()] == [log.end] * 3)
     for growth in range(1, 40):
         log.replicate(log.end, some_bytes(3_000, seed=growth))
         server.notify_growth()
         await asyncio.sleep(0)
-    await cluster.until(lambda: [row.acked for row in server.progress()] == [log.end] * 3)
+    await cluster.until(lambda: [row.acked for row in server.slaves()] == [log.end] * 3)
     assert [content(copy) for copy in copies] == [
         content(log),
         content(log),
         content(log)[3 * FILE_SIZE :],
     ]
     assert (server.slave_count, server.replicated_to) == (3, log.end)
-    assert {row.behind for row in server.progress()} == {0}
+    assert {row.behind for row in server.slaves()} == {0}
 
 
 async def test_slaves_at_different_places_become_equal(cluster: Cluster) -> None:
@@ -175,7 +175,7 @@ async def test_a_slow_slave_slows_only_itself(cluster: Cluster) -> None:
     copy = a_log(cluster.folder / "s", file_size=LARGE_FILE_SIZE)
     cluster.slave(copy, address)
     await cluster.until(lambda: server.replicated_to == log.end)
-    slow, fast = server.progress()
+    slow, fast = server.slaves()
     assert (slow.acked, fast.acked) == (1, log.end)
     assert slow.sent < log.end
     assert content(copy) == content(log)
@@ -192,12 +192,12 @@ async def test_a_slave_comes_back_when_its_master_does(
     await cluster.until(lambda: server.replicated_to == log.end)
     await server.close()
     assert (server.slave_count, server.replicated_to) == (0, 0)
-    await cluster.until(lambda: client.progress().phase is slave.Phase.WAITING)
+    await cluster.until(lambda: client.status().phase is slave.Phase.WAITING)
     log.replicate(log.end, some_bytes(5_000, seed=2))
     server, _ = await cluster.master(log, int(address.rpartition(":")[2]))
     await cluster.until(lambda: server.replicated_to == log.end)
     assert content(copy) == content(log)
-    assert client.progress().reason == ""
+    assert client.status().reason == ""
     *_, told = (each.message for each in caplog.records if each.name == "roquet.replication.client")
     assert told == f"following the master again: master={address} offset=10000"
 
@@ -213,8 +213,8 @@ async def test_a_slave_of_the_wrong_master_stops_and_follows_the_right_one(
     server, address = await cluster.master(log)
     _, wrong_address = await cluster.master(other)
     client = cluster.slave(copy, wrong_address)
-    await cluster.until(lambda: client.progress().phase is slave.Phase.STOPPED)
-    assert client.progress().reason == "the logs have diverged: the bytes at offset 1 differ"
+    await cluster.until(lambda: client.status().phase is slave.Phase.STOPPED)
+    assert client.status().reason == "the logs have diverged: the bytes at offset 1 differ"
     client.set_master(address)
     await cluster.until(lambda: server.replicated_to == log.end)
     assert content(copy) == content(log)
@@ -223,9 +223,9 @@ async def test_a_slave_of_the_wrong_master_stops_and_follows_the_right_one(
 async def test_a_slave_ahead_of_the_log_is_refused_and_told_of(cluster: Cluster) -> None:
     server, address = await cluster.master(a_log(cluster.folder / "m", some_bytes(1_000)))
     client = cluster.slave(a_log(cluster.folder / "s", some_bytes(9_000)), address)
-    await cluster.until(lambda: client.progress().phase is slave.Phase.WAITING)
-    assert client.progress().reason == "the master closed the connection after our report of 4904"
-    row = only(server.progress())
+    await cluster.until(lambda: client.status().phase is slave.Phase.WAITING)
+    assert client.status().reason == "the master closed the connection after our report of 4904"
+    row = only(server.slaves())
     assert row.phase is master.Phase.GONE
     assert row.reason == "the slave is ahead of the log: it reports 4904, the log ends at 1000"
 
@@ -240,7 +240,7 @@ async def test_an_acknowledgement_of_what_was_never_sent_does_not_count(cluster:
     writer.write(report(PhysicalOffset(1_000_000)))
     await cluster.until(lambda: server.slave_count == 0)
     assert server.replicated_to == 0
-    assert "ahead of the log" in only(server.progress()).reason
+    assert "ahead of the log" in only(server.slaves()).reason
 
 
 async def test_of_reports_that_come_together_the_last_one_counts(cluster: Cluster) -> None:
@@ -248,7 +248,7 @@ async def test_of_reports_that_come_together_the_last_one_counts(cluster: Cluste
     reader, writer = await cluster.raw_slave(address)
     writer.write(report(PhysicalOffset(999_999)) + report(PhysicalOffset(900)))
     assert HEADER.unpack(await reader.readexactly(HEADER.size)) == (900, 100)
-    assert only(server.progress()).acked == 900
+    assert only(server.slaves()).acked == 900
 
 
 async def test_bytes_that_are_no_report_end_only_their_connection(
@@ -262,7 +262,7 @@ async def test_bytes_that_are_no_report_end_only_their_connection(
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await reader.readexactly(1)
     await cluster.until(lambda: server.replicated_to == log.end)
-    assert [row.reason for row in server.progress()] == [""]
+    assert [row.reason for row in server.slaves()] == [""]
     assert any("reason=invalid slave report: offset=-1" in each.message for each in caplog.records)
 
 
@@ -271,10 +271,8 @@ async def test_a_connection_that_ends_within_a_report_is_told_of(cluster: Cluste
     _, writer = await cluster.raw_slave(address)
     writer.write(report(PhysicalOffset(900)) + report(PhysicalOffset(900))[:5])
     writer.close()
-    await cluster.until(lambda: any(row.reason for row in server.progress()))
-    assert (
-        only(server.progress()).reason == "the connection ended after 5 of the 8 bytes of a report"
-    )
+    await cluster.until(lambda: any(row.reason for row in server.slaves()))
+    assert only(server.slaves()).reason == "the connection ended after 5 of the 8 bytes of a report"
 
 
 async def test_many_slaves_of_a_host_that_are_dropped_for_one_reason_are_told_of_once(
@@ -287,9 +285,7 @@ async def test_many_slaves_of_a_host_that_are_dropped_for_one_reason_are_told_of
         writer.write(report(PhysicalOffset(offset)))
         with suppress(ConnectionError):
             assert await reader.read() == b""
-    assert only(server.progress()).reason.startswith(
-        "the slave is ahead of the log: it reports 7000"
-    )
+    assert only(server.slaves()).reason.startswith("the slave is ahead of the log: it reports 7000")
     (told,) = (each.message for each in caplog.records)
     assert "it reports 5000" in told
 
@@ -326,7 +322,7 @@ async def test_a_slave_that_leaves_counts_no_more(cluster: Cluster) -> None:
     await client.close()
     await cluster.until(lambda: server.slave_count == 0)
     assert server.replicated_to == 0
-    row = only(server.progress())
+    row = only(server.slaves())
     assert (row.acked, row.reason) == (log.end, "the connection ended")
     assert server.why_no_slave.endswith("disconnected: the connection ended")
 
@@ -334,8 +330,8 @@ async def test_a_slave_that_leaves_counts_no_more(cluster: Cluster) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no address at all"])
 async def test_a_master_that_cannot_be_reached_is_told_of(cluster: Cluster, address: str) -> None:
     client = cluster.slave(a_log(cluster.folder / "s"), address)
-    await cluster.until(lambda: client.progress().phase is slave.Phase.WAITING)
-    assert client.progress().reason.startswith("cannot connect: ")
+    await cluster.until(lambda: client.status().phase is slave.Phase.WAITING)
+    assert client.status().reason.startswith("cannot connect: ")
 
 
 class FullLog(CommitLog):
@@ -350,8 +346,8 @@ async def test_a_slave_without_room_says_so(cluster: Cluster) -> None:
     client = cluster.slave(
         FullLog(RealDisk(), LogFolders(RealDisk(), [cluster.folder / "s"]), FILE_SIZE), address
     )
-    await cluster.until(lambda: client.progress().phase is slave.Phase.WAITING)
-    assert client.progress().reason == "cannot write the log: no room left"
+    await cluster.until(lambda: client.status().phase is slave.Phase.WAITING)
+    assert client.status().reason == "cannot write the log: no room left"
 
 
 async def test_what_speaks_another_protocol_is_no_master(cluster: Cluster) -> None:
@@ -364,8 +360,8 @@ async def test_what_speaks_another_protocol_is_no_master(cluster: Cluster) -> No
         client = cluster.slave(
             a_log(cluster.folder / "s"), f"{HOST}:{other.sockets[0].getsockname()[1]}"
         )
-        await cluster.until(lambda: client.progress().phase is slave.Phase.WAITING)
-        assert client.progress().reason.startswith(
+        await cluster.until(lambda: client.status().phase is slave.Phase.WAITING)
+        assert client.status().reason.startswith(
             "the master broke the protocol: the master announces "
         )
         await client.close()

@@ -137,7 +137,7 @@ def test_what_is_no_slave_is_not_the_last_slave(
                 )
             )
             assert its.server.why_no_slave == before
-            assert len(its.server.progress()) == 1
+            assert len(its.server.slaves()) == 1
 
     run(scene())
 
@@ -151,7 +151,7 @@ def test_reports_beyond_what_was_sent_or_backwards_acknowledge_nothing(
             honest.sendall(reports(1000))
             await until(lambda: its.server.replicated_to == 1000)
             honest.sendall(reports(10))
-            await until(lambda: its.server.progress()[0].silent_ms < 1000)
+            await until(lambda: its.server.slaves()[0].silent_ms < 1000)
             assert its.server.replicated_to == 1000
             honest.sendall(reports(len(LOG) + 1))
             await until(lambda: its.server.slave_count == 0)
@@ -175,7 +175,7 @@ def test_slaves_that_do_not_read_are_dropped_and_their_memory_is_back(
                 peer.sendall(reports(1))
             await until(lambda: its.server.slave_count > 0)
             await until(lambda: not its.server._connections)
-            assert {each.reason.split(" for ")[0] for each in its.server.progress()} == {
+            assert {each.reason.split(" for ")[0] for each in its.server.slaves()} == {
                 "the slave has been silent"
             }
             for peer in peers:
@@ -242,9 +242,9 @@ def test_strangers_of_one_address_neither_keep_a_slave_out_nor_push_it_out(
             its.log.append(bytes(1000))
             its.server.notify_growth()
             await until(lambda: copy.end == its.log.end)
-            assert client.progress().reason == ""
+            assert client.status().reason == ""
             hosts = [
-                each.address.partition(":")[0] for each in its.server.progress() if not each.reason
+                each.address.partition(":")[0] for each in its.server.slaves() if not each.reason
             ]
             assert sorted(hosts) == ["127.0.0.1"] + ["127.0.0.2"] * 3
             await client.close()
@@ -335,7 +335,7 @@ def test_a_slave_that_cannot_read_its_own_end_says_so_and_follows_once_it_can(
             client, address = HaClient(copy, lambda: None), f"127.0.0.1:{its.port}"
             client.set_master(address)
             await until(lambda: client.phase is slave.Phase.WAITING)
-            assert "cannot read our log: [Errno 5]" in client.progress().reason
+            assert "cannot read our log: [Errno 5]" in client.status().reason
             copy.is_unreadable = False
             client.set_master(None)
             client.set_master(address)

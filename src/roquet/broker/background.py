@@ -115,7 +115,7 @@ def delivering(
     runtime: Runtime,
 ) -> Iterator[Loop]:
     """Loops of a master that check open transactions and deliver delayed messages."""
-    yield each(config.flush_consumer_offset_interval, halves.note_progress)
+    yield each(config.flush_consumer_offset_interval, halves.note_offsets)
     rules = component_configs.check_rules(config)
     checks = CheckBack(halves, tables.producers, rules, config.broker_name, runtime.steady_ms)
     yield each(rules.period_ms, checks.round)

@@ -121,7 +121,7 @@ class Broker:
             await hand_over(parts.ha_server)
         await self._close_servers()
         if not self.config.is_slave:
-            parts.halves.note_progress()
+            parts.halves.note_offsets()
         await tables.save()
 
     async def kill(self) -> None:

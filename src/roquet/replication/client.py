@@ -83,7 +83,7 @@ class HaClient:
         """The address of the master that is followed, or will be."""
         return self._state.master
 
-    def progress(self) -> MasterStatus:
+    def status(self) -> MasterStatus:
         """Return what is known of the master."""
         state = self._state
         now_ms = _now_ms()

@@ -120,9 +120,9 @@ class HaServer:
         for connection in list(self._connections):
             connection.check_log()
 
-    def progress(self) -> list[SlaveFollow]:
+    def slaves(self) -> list[SlaveFollow]:
         """Return all connected slaves, then per host the last one that disconnected."""
-        live = [connection.progress() for connection in self._connections]
+        live = [connection.status() for connection in self._connections]
         now_ms = _now_ms()
         return live + [
             replace(last, silent_ms=now_ms - heard_ms) for last, heard_ms in self._gone.values()
@@ -207,11 +207,11 @@ class HaServer:
         self.slave_count = len(streaming)
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
-    def note_end(self, connection: _SlaveConnection, progress: SlaveFollow) -> None:
+    def note_end(self, connection: _SlaveConnection, last: SlaveFollow) -> None:
         """Log and remember the end of a connection.
 
         A peer that never sent a report was no slave. It is logged as such and not remembered, so
-        that `why_no_slave` and `progress` name slaves only.
+        that `why_no_slave` and `slaves` name slaves only.
 
         Logged at most once a minute: per host, if the slave had acknowledged bytes and had stayed
         `LASTING_MS` or longer; otherwise per reason. The connection of a slave that acknowledged
@@ -221,24 +221,22 @@ class HaServer:
         if not connection.has_reported:
             text = "connection to the HA port ended, no slave: peer=%s reason=%s"
             # Another kind than that of a slave that disconnects for the same reason.
-            kind = f"no slave: {without_numbers(progress.reason)}"
-            self._limited_log.warning(kind, _now_s(), text, progress.address, progress.reason)
+            kind = f"no slave: {without_numbers(last.reason)}"
+            self._limited_log.warning(kind, _now_s(), text, last.address, last.reason)
             return
         before = self._gone.pop(connection.host, None)
-        self._gone[connection.host] = progress, connection.slave.heard_ms
+        self._gone[connection.host] = last, connection.slave.heard_ms
         if len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
         is_same = before is not None and without_numbers(before[0].reason) == without_numbers(
-            progress.reason
+            last.reason
         )
-        kind = without_numbers(progress.reason)
+        kind = without_numbers(last.reason)
         if connection.was_of_use and _now_ms() - connection.opened_ms >= LASTING_MS:
             kind = f"slave lost {connection.host}"
         if connection.was_of_use or not is_same:
             text = "slave disconnected: peer=%s acked=%d reason=%s"
-            self._limited_log.warning(
-                kind, _now_s(), text, progress.address, progress.acked, progress.reason
-            )
+            self._limited_log.warning(kind, _now_s(), text, last.address, last.acked, last.reason)
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:
@@ -339,13 +337,13 @@ class _SlaveConnection(asyncio.Protocol):
 
     def _ended(self, exc: Exception | None) -> None:
         is_news = self.slave.phase is master.Phase.STREAMING
-        before = self.progress(ENDED if exc is None else f"{ENDED}: {exc}")
+        before = self.status(ENDED if exc is None else f"{ENDED}: {exc}")
         try:
             self._reports.end()
         except PeerError as error:
             # The peer broke the protocol: logged also if it never joined, unless it is already.
             is_news = self.slave.phase is not master.Phase.GONE
-            before = self.progress(str(error))
+            before = self.status(str(error))
         self.feed(master.Closed())
         self._server.closed(self)
         if is_news:
@@ -400,7 +398,7 @@ class _SlaveConnection(asyncio.Protocol):
             self._loop.call_soon(self.feed, master.WriteReady())
 
     def _drop(self, reason: str) -> None:
-        self._server.note_end(self, self.progress(reason))
+        self._server.note_end(self, self.status(reason))
         self.transport.abort()
 
     @property
@@ -429,7 +427,7 @@ class _SlaveConnection(asyncio.Protocol):
         self._bytes_per_s = int((sent - self._sent_before) / TICK_S) if self._sent_before else 0
         self._sent_before = sent
 
-    def progress(self, reason: str = "") -> SlaveFollow:
+    def status(self, reason: str = "") -> SlaveFollow:
         """Return what is known of the slave.
 
         :param reason: why the connection has ended; empty while it has not.

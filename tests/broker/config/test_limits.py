@@ -367,7 +367,7 @@ def test_offsets_are_kept_for_so_many_queues_and_go_on_there(sim: Simulation) ->
         == "offsets of groups in queues: 3, allowed are 2 (offsetNumsMax)"
     )
     assert commit(client, "g", "T", 1).code == 0
-    world.on_broker(lambda: world.progress.forget_group("g"))
+    world.on_broker(lambda: world.offsets.forget_group("g"))
     assert [commit(client, "h", "T", queue_id).code for queue_id in (0, 1)] == [0, 0]
     assert "no such name" in refused(commit(client, "g" * 2000, "T"))
 

@@ -39,7 +39,7 @@ class Slave:
         self.saved: list[str] = []
         self.topics = TopicRegistry(topics_at_start("DefaultCluster", "broker-a"), now_ms)
         self.groups = GroupRegistry(now_ms)
-        self.progress, self.delays = ConsumerOffsets(remembers=remembers), DelayOffsets()
+        self.offsets, self.delays = ConsumerOffsets(remembers=remembers), DelayOffsets()
         metadata = Metadata(
             self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms
         )
@@ -48,7 +48,7 @@ class Slave:
             Channels(),
             world.store.log,
             metadata,
-            self.progress,
+            self.offsets,
             self.delays,
             *savers,
             Slices(),
@@ -72,7 +72,7 @@ def slave(world: World) -> Slave:
     """
     world.metadata.topic_registry.update(TopicConfig("T", 2, 2), world.host.now_ms())
     world.metadata.group_registry.update(GroupConfig("g", retry_max_times=3), world.host.now_ms())
-    world.progress.commit("g", "T", 0, 5)
+    world.offsets.commit("g", "T", 0, 5)
     world.delays.restore(DelayOffsetTable({2: 7}))
     fast = Server(world.routes)
     world.host.call(lambda: fast.listen("0.0.0.0", world.config.fast_port))
@@ -84,7 +84,7 @@ def test_a_slave_has_its_masters_tables_as_soon_as_it_knows_its_master(slave: Sl
     slave.world.sim.run_for(0.5)
     assert slave.topics.to_table() == slave.world.topics.to_table()
     assert slave.groups.to_table() == slave.world.groups.to_table()
-    assert slave.progress.to_table() == slave.world.progress.to_table()
+    assert slave.offsets.to_table() == slave.world.offsets.to_table()
     assert slave.delays.to_table() == slave.world.delays.to_table()
     assert slave.saved == ["topics", "offsets", "groups", "delays"]
 
@@ -92,10 +92,10 @@ def test_a_slave_has_its_masters_tables_as_soon_as_it_knows_its_master(slave: Sl
 def test_tables_are_copied_at_once_when_they_are_wanted(slave: Slave) -> None:
     slave.start()
     slave.world.sim.run_for(0.5)
-    slave.world.progress.commit("g", "T", 0, 6)
+    slave.world.offsets.commit("g", "T", 0, 6)
     slave.sync.soon()
     slave.world.sim.run_for(0.5)
-    assert slave.progress.committed("g", "T", 0) == 6
+    assert slave.offsets.committed("g", "T", 0) == 6
 
 
 def test_what_did_not_change_is_not_saved_again(slave: Slave) -> None:
@@ -104,86 +104,86 @@ def test_what_did_not_change_is_not_saved_again(slave: Slave) -> None:
     slave.saved.clear()
     slave.world.sim.run_for(30)
     assert slave.saved == []
-    slave.world.progress.commit("g", "T", 0, 6)
+    slave.world.offsets.commit("g", "T", 0, 6)
     slave.world.sim.run_for(10)
     assert slave.saved == ["offsets"]
-    assert slave.progress.committed("g", "T", 0) == 6
+    assert slave.offsets.committed("g", "T", 0) == 6
 
 
 def test_the_masters_word_replaces_what_was_committed_on_the_slave(slave: Slave) -> None:
-    slave.progress.restore(OffsetTable({"T@g": {0: 99, 1: 3}, "T@own": {0: 4}}))
+    slave.offsets.restore(OffsetTable({"T@g": {0: 99, 1: 3}, "T@own": {0: 4}}))
     slave.start()
     slave.world.sim.run_for(3.5)
-    assert slave.progress.to_table().offsets == {"T@g": {0: 5}, "T@own": {0: 4}}
+    assert slave.offsets.to_table().offsets == {"T@g": {0: 5}, "T@own": {0: 4}}
 
 
 def test_what_was_committed_on_the_slave_and_goes_further_comes_to_the_master(slave: Slave) -> None:
     """And what does not go further never sets the master back."""
     for queue_id, offset in ((0, 8), (1, 3)):
-        slave.progress.commit("g", "T", queue_id, offset)
-    slave.progress.commit("new", "T", 0, 2)
-    slave.world.progress.commit("g", "T", 1, 4)
+        slave.offsets.commit("g", "T", queue_id, offset)
+    slave.offsets.commit("new", "T", 0, 2)
+    slave.world.offsets.commit("g", "T", 1, 4)
     slave.start()
     slave.world.sim.run_for(1)
     expected = {"T@g": {0: 8, 1: 4}, "T@new": {0: 2}}
-    assert slave.world.progress.to_table().offsets == expected
-    assert slave.progress.to_table().offsets == expected
+    assert slave.world.offsets.to_table().offsets == expected
+    assert slave.offsets.to_table().offsets == expected
 
 
 def test_what_was_committed_on_the_slave_sets_no_group_back_that_has_come_further_since(
     slave: Slave,
 ) -> None:
     """Between the copy of the master's table and the slave's word."""
-    slave.progress.commit("g", "T", 0, 8)
+    slave.offsets.commit("g", "T", 0, 8)
     routes = slave.world.routes
     table = routes[RequestCode.GET_ALL_CONSUMER_OFFSET]
 
     def table_then_progress(request: Command, connection: Connection) -> Command | None:
         answer: Command = table(request, connection)
-        slave.world.progress.commit("g", "T", 0, 20)
+        slave.world.offsets.commit("g", "T", 0, 20)
         return answer
 
     routes[RequestCode.GET_ALL_CONSUMER_OFFSET] = table_then_progress
     slave.start()
     slave.world.sim.run_for(1)
-    assert slave.world.progress.committed("g", "T", 0) == 20
+    assert slave.world.offsets.committed("g", "T", 0) == 20
 
 
 def test_what_the_master_was_told_is_the_masters_from_then_on(slave: Slave) -> None:
     """An operator may set the group back there, also before the slave has copied the master's table
     again.
     """
-    slave.progress.commit("g", "T", 0, 8)
+    slave.offsets.commit("g", "T", 0, 8)
     slave.start()
     slave.world.sim.run_for(1)
-    assert slave.world.progress.committed("g", "T", 0) == 8
-    slave.world.progress.commit("g", "T", 0, 2)
+    assert slave.world.offsets.committed("g", "T", 0) == 8
+    slave.world.offsets.commit("g", "T", 0, 2)
     slave.world.sim.run_for(15)
-    assert slave.world.progress.committed("g", "T", 0) == slave.progress.committed("g", "T", 0) == 2
+    assert slave.world.offsets.committed("g", "T", 0) == slave.offsets.committed("g", "T", 0) == 2
 
 
 def test_an_offset_that_the_master_could_not_be_told_is_told_later(slave: Slave) -> None:
-    slave.progress.commit("g", "T", 0, 8)
+    slave.offsets.commit("g", "T", 0, 8)
     routes = slave.world.routes
     update = routes.pop(RequestCode.UPDATE_CONSUMER_OFFSET)
     slave.start()
     slave.world.sim.run_for(1)
-    assert (slave.world.progress.committed("g", "T", 0), slave.progress.committed("g", "T", 0)) == (
+    assert (slave.world.offsets.committed("g", "T", 0), slave.offsets.committed("g", "T", 0)) == (
         5,
         8,
     )
     routes[RequestCode.UPDATE_CONSUMER_OFFSET] = update
     slave.world.sim.run_for(11)
-    assert slave.world.progress.committed("g", "T", 0) == 8
+    assert slave.world.offsets.committed("g", "T", 0) == 8
 
 
 def test_a_slave_may_forget_what_was_committed_there_as_apaches_does(world: World) -> None:
-    world.progress.commit("g", "T", 0, 5)
+    world.offsets.commit("g", "T", 0, 5)
     slave = Slave(world, remembers=False)
-    slave.progress.commit("g", "T", 0, 8)
+    slave.offsets.commit("g", "T", 0, 8)
     slave.start()
     slave.world.sim.run_for(1)
-    assert world.progress.committed("g", "T", 0) == slave.progress.committed("g", "T", 0) == 5
+    assert world.offsets.committed("g", "T", 0) == slave.offsets.committed("g", "T", 0) == 5
 
 
 def test_without_a_master_a_slave_keeps_what_it_has(slave: Slave) -> None:
@@ -199,11 +199,11 @@ def test_without_a_master_a_slave_keeps_what_it_has(slave: Slave) -> None:
 def test_a_table_that_cannot_be_had_leaves_the_others_alone(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.progress.commit("g", "T", 0, 5)
+    world.offsets.commit("g", "T", 0, 5)
     slave = Slave(world)
     slave.start()
     slave.world.sim.run_for(60)
-    assert slave.progress.committed("g", "T", 0) == 5
+    assert slave.offsets.committed("g", "T", 0) == 5
     failures = [
         record.getMessage()
         for record in caplog.records
@@ -222,6 +222,6 @@ def test_an_answer_that_is_no_table_changes_nothing(sim: Simulation, world: Worl
     world.host.call(lambda: nonsense.listen("0.0.0.0", 20911))
     world.host.call(lambda: nonsense.listen("0.0.0.0", 20909))
     slave.sync.set_master(f"{ADDRESS}:20911")
-    before = slave.progress.to_table()
+    before = slave.offsets.to_table()
     slave.host.call(slave.sync.copy)
-    assert slave.progress.to_table() == before
+    assert slave.offsets.to_table() == before

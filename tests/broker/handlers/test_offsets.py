@@ -26,7 +26,7 @@ def test_a_master_takes_a_group_for_no_further_than_a_queue_it_knows(world: Worl
     assert (
         world.client().call(RequestCode.UPDATE_CONSUMER_OFFSET, **queue, commitOffset=5).code == 0
     )
-    assert world.progress.committed("g", "T", 0) == 1
+    assert world.offsets.committed("g", "T", 0) == 1
 
 
 def test_a_group_without_progress_starts_at_0_while_the_first_message_is_in_memory(

@@ -47,7 +47,7 @@ def pulled(
         )
         answer = decode(broker.pull(pull_frame(1, asked))[0])
         told = PullAnswer.read(answer.fields)
-        stored = broker.progress.to_table().offsets.get("T@group", {}).get(0, -1)
+        stored = broker.offsets.to_table().offsets.get("T@group", {}).get(0, -1)
         return answer.code, told.suggest_which_broker_id, told.next_begin_offset, stored
 
     return asyncio.run(run())

@@ -173,10 +173,10 @@ def test_a_queue_of_half_messages_that_cannot_be_read_keeps_the_progress_before_
         halves.load()
 
     node.host.call(load)
-    assert (len(halves.open), halves.open.progress) == (0, 1)
+    assert (len(halves.open), halves.open.halves_offset) == (0, 1)
     node.host.drive.unreadable.clear()
     assert producer.end(opened, COMMIT).code == 0
-    assert (halves.open.progress, bodies(node)) == (2, ["open"])
+    assert (halves.open.halves_offset, bodies(node)) == (2, ["open"])
 
 
 def test_half_messages_that_cannot_be_read_count_no_more_once_they_are_old(sim: Simulation) -> None:
@@ -184,8 +184,8 @@ def test_half_messages_that_cannot_be_read_count_no_more_once_they_are_old(sim: 
     for offset in (3, 5, 7):
         table.not_read(offset)
     table.opened(half_with({}, 9, 9, 0, 0))
-    assert table.progress == 3
+    assert table.halves_offset == 3
     table.forget_before(6)
-    assert (table.progress, table.may_be_open(5), table.may_be_open(7)) == (7, False, True)
+    assert (table.halves_offset, table.may_be_open(5), table.may_be_open(7)) == (7, False, True)
     table.forget_before(8)
-    assert table.progress == 9
+    assert table.halves_offset == 9

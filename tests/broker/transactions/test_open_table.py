@@ -126,19 +126,19 @@ def test_progress_is_the_first_open_one_and_ends_are_kept_as_long_as_they_matter
     table = OpenTransactions()
     for offset in range(4):
         table.opened(half(offset))
-    assert (table.progress, table.ends_progress) == (0, 0)
+    assert (table.halves_offset, table.ends_offset) == (0, 0)
     for offset in (1, 0):
         table.end_stored([offset])
         table.ended(half(offset))
-    assert (table.progress, table.ends_progress) == (2, 2)
+    assert (table.halves_offset, table.ends_offset) == (2, 2)
     table.end_stored([3])
     table.ended(half(3))
-    assert (table.progress, table.ends_progress) == (2, 2), (
+    assert (table.halves_offset, table.ends_offset) == (2, 2), (
         "the end of 3 is needed as long as 2 is open"
     )
     table.end_stored([2])
     table.ended(half(2))
-    assert (table.progress, table.ends_progress) == (4, 4)
+    assert (table.halves_offset, table.ends_offset) == (4, 4)
 
 
 def test_one_that_was_written_again_counts_where_it_stands_now() -> None:
@@ -147,7 +147,7 @@ def test_one_that_was_written_again_counts_where_it_stands_now() -> None:
     table.opened(half(1))
     table.opened(half(0, offset=2))
     assert [each.offset for each in table.all()] == [1, 2]
-    assert table.progress == 1
+    assert table.halves_offset == 1
     assert table.get(0) == half(0, offset=2)
     table.ended(half(0, offset=2))
     assert [each.transaction for each in table.all()] == [1]
@@ -175,8 +175,8 @@ def test_who_starts_at_the_progress_finds_the_same_ones_open(steps: list[tuple[s
             ends.append(chosen.offset)
             table.end_stored([chosen.offset])
             table.ended(chosen)
-    later = OpenTransactions(table.progress, table.ends_progress)
-    ended = set(ends[table.ends_progress :])
-    for each in halves[table.progress :]:
+    later = OpenTransactions(table.halves_offset, table.ends_offset)
+    ended = set(ends[table.ends_offset :])
+    for each in halves[table.halves_offset :]:
         (later.ended if each.offset in ended else later.opened)(each)
     assert later.all() == table.all()

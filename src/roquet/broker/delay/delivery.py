@@ -88,6 +88,14 @@ class _Level:
         """
         return leading(self._waits_ms(first, entries, clock) <= 0)
 
+    def retry(self, clock: StampClock) -> None:
+        """Look again after `RETRY_MS`."""
+        self.look_ms = clock.steady_ms() + RETRY_MS
+
+    def advance(self, offset: int) -> None:
+        """Go on at this offset: the messages before it are delivered, or gone."""
+        self.offset = offset
+
     def note_next(self, clock: StampClock) -> None:
         """Set `look_ms` to the due time of the next message."""
         if self.is_empty:
@@ -133,14 +141,14 @@ class DelayedDelivery:
         self,
         store: Store,
         levels: DelayLevels,
-        progress: DelayOffsets,
+        offsets: DelayOffsets,
         turn: EndOfTurn,
         clock: StampClock,
         delivered: Callable[[int, int, int], None],
     ) -> None:
         self._store = store
         self._delays_ms = levels.ms
-        self._progress = progress
+        self._offsets = offsets
         self._turn = turn
         self._clock = clock
         self._delivered = delivered
@@ -205,7 +213,7 @@ class DelayedDelivery:
     def _level(self, number: int) -> _Level:
         """The state of a level at its saved offset, moved into the bounds of its queue."""
         queue = self._store.queue(*waiting_queue(number))
-        saved = self._progress.next_offset(number)
+        saved = self._offsets.next_offset(number)
         offset = max(queue.min_offset, min(saved, queue.max_offset))
         if offset != saved:
             log.warning(
@@ -217,7 +225,7 @@ class DelayedDelivery:
                 queue.min_offset,
                 queue.max_offset,
             )
-            self._progress.delivered(number, offset)
+            self._offsets.delivered(number, offset)
         delay_ms = self._delays_ms[min(number, len(self._delays_ms)) - 1]
         return _Level(
             number, delay_ms, queue, offset, queue.max_offset, self._clock.steady_ms() + delay_ms
@@ -266,7 +274,7 @@ class DelayedDelivery:
         """
         was_held_up = bool(self._held_up)
         if why:
-            level.look_ms = self._clock.steady_ms() + RETRY_MS
+            level.retry(self._clock)
             self._held_up.add(level.number)
         else:
             self._held_up.discard(level.number)
@@ -289,7 +297,7 @@ class DelayedDelivery:
         if not len(entries):
             end = min(queue.next_file(first), queue.max_offset)
         if end == first < queue.max_offset and readable < len(entries):
-            level.look_ms = self._clock.steady_ms() + RETRY_MS
+            level.retry(self._clock)
             return
         run = self._run(level, first, entries[: end - first])
         gone = run.gone + max(0, first - level.offset)
@@ -360,8 +368,8 @@ class DelayedDelivery:
         )
 
     def _came_to(self, level: _Level, offset: int) -> None:
-        level.offset = offset
-        self._progress.delivered(level.number, offset)
+        level.advance(offset)
+        self._offsets.delivered(level.number, offset)
 
     def _append(self, run: DueRun, queue_id: int) -> None:
         """Store the first messages of a run, as many as the log takes at once."""

@@ -155,7 +155,7 @@ class Promotion:
     def _against_our_log(self, follower: MasterFollower) -> list[str]:
         """The reasons against a promotion that concern what this log lacks of the master's."""
         own = self._store.log
-        status = follower.client.progress()
+        status = follower.client.status()
         had = follower.sync.master_log
         self._store.replicated()
         lag_reason = self._store.dispatch.lag_reason

@@ -24,13 +24,13 @@ from roquet.transport.connection import Connection, Handler
 class OffsetHandler:
     """Answers requests for consumer offsets and for the bounds of queues.
 
-    :param progress: the consumer offsets.
+    :param offsets: the consumer offsets.
     :param is_slave: whether consumer offsets may be beyond the queue's end here: a slave stores
         them as they come, since its queues may lag.
     """
 
-    def __init__(self, progress: ConsumerOffsets, store: Store, *, is_slave: bool) -> None:
-        self._progress = progress
+    def __init__(self, offsets: ConsumerOffsets, store: Store, *, is_slave: bool) -> None:
+        self._offsets = offsets
         self._store = store
         self._is_slave = is_slave
 
@@ -47,7 +47,7 @@ class OffsetHandler:
     def query_offset(self, request: Command, _: Connection) -> Command:
         header = QueryOffsetHeader.read(request.fields)
         topic, queue_id = header.topic, header.queue_id
-        offset = self._progress.committed(header.consumer_group, topic, queue_id)
+        offset = self._offsets.committed(header.consumer_group, topic, queue_id)
         if offset is None:
             min_offset = self._store.min_offset(topic, queue_id)
             in_memory = self._store.is_in_memory(topic, queue_id, 0)
@@ -61,13 +61,13 @@ class OffsetHandler:
 
     def update_offset(self, request: Command, _: Connection) -> Command:
         header = UpdateOffsetHeader.read(request.fields)
-        before = self._progress.committed(header.consumer_group, header.topic, header.queue_id)
+        before = self._offsets.committed(header.consumer_group, header.topic, header.queue_id)
         if header.only_forward and before is not None and before >= header.commit_offset:
             return request.answer(ResponseCode.SUCCESS)
         offset = header.commit_offset
         if not self._is_slave:
             offset = self._store.within_queue(header.topic, header.queue_id, offset)
-        self._progress.commit(header.consumer_group, header.topic, header.queue_id, offset)
+        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, offset)
         return request.answer(ResponseCode.SUCCESS)
 
     def search_offset(self, request: Command, _: Connection) -> Command:

@@ -98,7 +98,7 @@ class PullConfig:
 class PullHandler:
     """Answers pulls, and holds those that find nothing until messages arrive.
 
-    :param progress: the consumer offsets: a pull may commit one.
+    :param offsets: the consumer offsets: a pull may commit one.
     :param moves: reports pulls whose offset the broker moved.
     """
 
@@ -108,7 +108,7 @@ class PullHandler:
         store: Store,
         metadata: Metadata,
         consumers: Consumers[Connection],
-        progress: ConsumerOffsets,
+        offsets: ConsumerOffsets,
         balance: ReadBalance,
         long_polls: LongPolls,
         filters: FilterRegistry,
@@ -119,7 +119,7 @@ class PullHandler:
         self._store = store
         self._metadata = metadata
         self._consumers = consumers
-        self._progress = progress
+        self._offsets = offsets
         self._balance = balance
         self._long_polls = long_polls
         self._filters = filters
@@ -201,7 +201,7 @@ class PullHandler:
         """
         if header.sys_flag & COMMIT_OFFSET and not self._config.is_slave:
             offset = self._store.within_queue(header.topic, queue_id, commit_offset)
-            self._progress.commit(header.consumer_group, header.topic, queue_id, offset)
+            self._offsets.commit(header.consumer_group, header.topic, queue_id, offset)
         return self._fetch(header, queue_id, queue_offset, wanted)
 
     def _fetch(
@@ -394,7 +394,7 @@ class PullHandler:
                 began_ms,
             )
             return
-        self._traffic.missed += 1
+        self._traffic.found_nothing()
         if code == ResponseCode.PULL_OFFSET_MOVED and not self._config.is_slave:
             self._moves.note(header, fetched.next_offset)
 

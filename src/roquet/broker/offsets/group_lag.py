@@ -29,14 +29,14 @@ class GroupLag:
         self,
         metadata: Metadata,
         consumers: Consumers[Connection],
-        progress: ConsumerOffsets,
+        offsets: ConsumerOffsets,
         store: Store,
         broker_name: str,
         tps: Callable[[str, str], float],
     ) -> None:
         self._metadata = metadata
         self._consumers = consumers
-        self._progress = progress
+        self._offsets = offsets
         self._store = store
         self._broker_name = broker_name
         self._tps = tps
@@ -49,7 +49,7 @@ class GroupLag:
         See docs/pitfalls.md#trap-49.
         """
         topics: list[TopicConfig] = []
-        for names in in_parts(self._progress.topics_of(group)):
+        for names in in_parts(self._offsets.topics_of(group)):
             topics += self.still_wanted(group, names)
             yield
         return topics
@@ -100,7 +100,7 @@ class GroupLag:
 
     def _offset_wrapper(self, group: str, queue: MessageQueue) -> dict[str, int]:
         """The fields of Apache's OffsetWrapper; `lastTimestamp` is of the last consumed message."""
-        consumed = self._progress.committed(group, queue.topic, queue.queue_id) or 0
+        consumed = self._offsets.committed(group, queue.topic, queue.queue_id) or 0
         last_ms = (
             self._store.store_time(queue.topic, queue.queue_id, consumed - 1) if consumed > 0 else 0
         )

@@ -104,7 +104,7 @@ class CheckBack:
             self._is_held_up = True
         else:
             self._is_held_up = False
-            self._halves.note_progress()
+            self._halves.note_offsets()
         self._tell()
 
     def _tell(self) -> None:

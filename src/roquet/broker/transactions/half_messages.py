@@ -60,7 +60,7 @@ class HalfMessages:
 
     Invariant: `open` equals what `load` would find in the store from the saved offsets on.
 
-    :param progress: the consumer offsets, which also save from where `load` reads.
+    :param offsets: the consumer offsets, which also save from where `load` reads.
     :param turn: its `due` is called after each append.
     :param limits: how many transactions may be open.
     """
@@ -69,7 +69,7 @@ class HalfMessages:
         self,
         store: Store,
         metadata: Metadata,
-        progress: ConsumerOffsets,
+        offsets: ConsumerOffsets,
         turn: EndOfTurn,
         clock: StampClock,
         levels: DelayLevels,
@@ -78,7 +78,7 @@ class HalfMessages:
         self._count_max = (limits or Limits()).transaction_nums_max
         self._store = store
         self._metadata = metadata
-        self._progress = progress
+        self._offsets = offsets
         self._turn = turn
         self._clock = clock
         self._levels = levels
@@ -135,12 +135,14 @@ class HalfMessages:
             )
         if found:
             log.info(
-                "open transactions found: count=%d first_half_offset=%d", len(found), found.progress
+                "open transactions found: count=%d first_half_offset=%d",
+                len(found),
+                found.halves_offset,
             )
 
     def _noted(self, topic: str) -> int:
         """The saved offset in a topic, limited to the range of its queue: any client can set it."""
-        noted = self._progress.committed(GROUP, topic, 0) or 0
+        noted = self._offsets.committed(GROUP, topic, 0) or 0
         return max(self._store.within_queue(topic, 0, noted), self._store.min_offset(topic, 0))
 
     def _records(self, topic: str, offset: int) -> Iterator[tuple[int, Record | None]]:
@@ -220,7 +222,7 @@ class HalfMessages:
         if self._store.log.readable_to <= at < self._store.log.end:
             self._store.log.commit()
 
-    def note_progress(self) -> None:
+    def note_offsets(self) -> None:
         """Save from which half message the next start must read: the first that is still open.
 
         The offsets are saved only when the op messages before them are durable. Otherwise a power
@@ -228,12 +230,12 @@ class HalfMessages:
         """
         log = self._store.log
         self.open.forget_before(self._store.min_offset(m.HALF_TOPIC, 0))
-        if self._reached is None and (self.open.progress or len(self.open)):
-            self._reached = log.end, self.open.progress, self.open.ends_progress
+        if self._reached is None and (self.open.halves_offset or len(self.open)):
+            self._reached = log.end, self.open.halves_offset, self.open.ends_offset
         if self._reached is not None and self._reached[0] <= log.flushed_to:
             _, halves, ends = self._reached
-            self._progress.commit(GROUP, m.HALF_TOPIC, 0, halves)
-            self._progress.commit(GROUP, m.HALF_OP_TOPIC, 0, ends)
+            self._offsets.commit(GROUP, m.HALF_TOPIC, 0, halves)
+            self._offsets.commit(GROUP, m.HALF_OP_TOPIC, 0, ends)
             self._reached = None
 
     # writing
@@ -352,11 +354,9 @@ class HalfMessages:
         if level:
             pairs = put_aside(pairs, level, topic, queue_id)
             topic, queue_id = waiting_queue(level)
-        committed = self._again(
-            record, self._store.queue(topic, queue_id), m.join_properties(pairs)
-        )
-        committed.sys_flag |= COMMIT
-        committed.prepared_offset = record.physical_offset
+        copy = self._again(record, self._store.queue(topic, queue_id), m.join_properties(pairs))
+        flags = copy.sys_flag | COMMIT
+        committed = replace(copy, sys_flag=flags, prepared_offset=record.physical_offset)
         self._append(committed, *self._ends(half))
         self._has_ended(half)
 

@@ -111,8 +111,8 @@ class OpenTransactions:
     """The table of open transactions.
 
     Invariant: each open transaction is here once, with its newest record, in the order of these
-    records' offsets. `progress` does not pass half messages that could not be read, because they
-    may be open.
+    records' offsets. `halves_offset` does not pass half messages that could not be read, because
+    they may be open.
 
     :param begin: the queue offset of the first half message that was read.
     :param ends_begin: the queue offset of the first op message that was read.
@@ -173,16 +173,16 @@ class OpenTransactions:
         self._ends.append(max(halves, default=-1))
 
     @property
-    def progress(self) -> int:
+    def halves_offset(self) -> int:
         """The queue offset from which a start must read half messages."""
-        progress = next(iter(self._open.values())).offset if self._open else self._next
-        return min(progress, next(iter(self._not_read), progress))
+        offset = next(iter(self._open.values())).offset if self._open else self._next
+        return min(offset, next(iter(self._not_read), offset))
 
     @property
-    def ends_progress(self) -> int:
+    def ends_offset(self) -> int:
         """The queue offset from which a start must read op messages."""
-        progress = self.progress
-        while self._ends and self._ends[0] < progress:
+        offset = self.halves_offset
+        while self._ends and self._ends[0] < offset:
             self._ends.popleft()
             self._ends_begin += 1
         return self._ends_begin

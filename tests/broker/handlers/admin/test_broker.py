@@ -60,8 +60,8 @@ def test_an_empty_log_has_no_earliest_message(world: World) -> None:
 
 def test_offsets_are_given_with_bare_integer_keys(world: World) -> None:
     client = world.client()
-    world.progress.commit("g", "T", 0, 5)
-    world.progress.commit("g", "T", 1, 6)
+    world.offsets.commit("g", "T", 0, 5)
+    world.offsets.commit("g", "T", 1, 6)
     world.delays.restore(DelayOffsetTable({1: 5}))
     assert (
         client.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body

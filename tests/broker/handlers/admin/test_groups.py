@@ -69,15 +69,15 @@ def test_a_slaves_groups_are_its_masters(sim: Simulation) -> None:
 def test_a_deleted_group_keeps_its_progress_unless_asked_otherwise(world: World) -> None:
     client = world.client()
     world.on_broker(lambda: world.metadata.update_group(STRICT))
-    world.progress.commit("g", "T", 0, 5)
+    world.offsets.commit("g", "T", 0, 5)
     assert (
         client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g").code
         == ResponseCode.SUCCESS
     )
     assert "g" not in world.groups.groups
-    assert world.progress.committed("g", "T", 0) == 5
+    assert world.offsets.committed("g", "T", 0) == 5
     client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g", removeOffset="true")
-    assert world.progress.committed("g", "T", 0) is None
+    assert world.offsets.committed("g", "T", 0) is None
 
 
 def test_the_whole_table_is_given_to_slaves_and_tools(world: World) -> None:
@@ -116,7 +116,7 @@ def test_where_a_group_stands_in_the_queues_of_its_topics(world: World) -> None:
         world.put("T", 1)
         world.sim.run_for(1)
     for topic in ("T", "U", "gone"):
-        world.progress.commit("g", topic, 1, 2)
+        world.offsets.commit("g", topic, 1, 2)
 
     def stats(**fields: str) -> dict[tuple[str, int], dict[str, int]]:
         body = client.call(RequestCode.GET_CONSUME_STATS, consumerGroup="g", **fields).body
@@ -141,8 +141,8 @@ def test_where_a_group_stands_in_the_queues_of_its_topics(world: World) -> None:
 
 def test_who_consumes_a_topic(world: World) -> None:
     client = world.client()
-    world.progress.commit("was-here", "T", 1, 2)
-    world.progress.commit("elsewhere", "U", 1, 2)
+    world.offsets.commit("was-here", "T", 1, 2)
+    world.offsets.commit("elsewhere", "U", 1, 2)
     beat(client, "T")
     assert client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T") == {
         "groupList": ["g", "was-here"]
@@ -164,6 +164,6 @@ def test_a_groups_offsets_go_with_it_where_either_release_wants_that(
     world: World, name: str
 ) -> None:
     world.groups.update(GroupConfig("G"), world.host.now_ms())
-    world.progress.commit("G", "T", 0, 5)
+    world.offsets.commit("G", "T", 0, 5)
     world.client().call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G", **{name: "true"})
-    assert world.progress.committed("G", "T", 0) is None
+    assert world.offsets.committed("G", "T", 0) is None

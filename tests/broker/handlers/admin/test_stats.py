@@ -179,8 +179,8 @@ def test_every_group_is_told_with_how_far_it_is_behind_in_each_topic(world: Worl
         for _ in range(5):
             world.put(name)
     world.groups.update(GroupConfig("G"), now_ms)
-    world.progress.commit("G", "T", 0, 2)
-    world.progress.commit("G", "O", 0, 4)
+    world.offsets.commit("G", "T", 0, 2)
+    world.offsets.commit("G", "O", 0, 4)
     told = world.client().ask(CONSUME_STATS, isOrder="false")
     assert (told["brokerAddr"], told["totalDiff"]) == (BROKER, 4)
     assert behind(told) == [("O", 5, 4), ("T", 5, 2)]

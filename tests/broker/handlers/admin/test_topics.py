@@ -80,11 +80,11 @@ def test_a_deleted_topic_leaves_nothing_that_a_later_one_would_inherit(world: Wo
     client = world.client()
     client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="T", **CREATE)
     world.put("T")
-    world.progress.commit("g", "T", 0, 1)
+    world.offsets.commit("g", "T", 0, 1)
     assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
     assert "T" not in world.topics.topics
     assert world.store.max_offset("T", 0) == 0
-    assert world.progress.committed("g", "T", 0) is None
+    assert world.offsets.committed("g", "T", 0) is None
     assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
     assert (
         client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="TBW102").code

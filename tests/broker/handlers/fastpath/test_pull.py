@@ -25,7 +25,7 @@ def compare(frames: list[bytes], learning: Side, by_slow_path: Side, *, per_read
     reads = [frames[at : at + per_read] for at in range(0, len(frames), per_read)]
     answers = [answer for read in reads for answer in learning.pull(*read)]
     assert answers == [answer for read in reads for answer in by_slow_path.pull(*read)]
-    assert learning.progress.to_table() == by_slow_path.progress.to_table()
+    assert learning.offsets.to_table() == by_slow_path.offsets.to_table()
     assert learning.held() == by_slow_path.held()
     return b"".join(answers)
 
@@ -122,7 +122,7 @@ def test_no_changed_byte_makes_a_learnt_pull_mean_something_else(header_type: in
             for byte in (*b'0 -9"x', chance.randrange(256)):
                 changed = frame[:at] + bytes([byte]) + frame[at + 1 :]
                 assert learning.pull(changed) == by_slow_path.pull(changed)
-        assert learning.progress.to_table() == by_slow_path.progress.to_table()
+        assert learning.offsets.to_table() == by_slow_path.offsets.to_table()
 
     asyncio.run(run())
 

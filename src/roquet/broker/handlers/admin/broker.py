@@ -25,7 +25,7 @@ class BrokerAdmin:
     """Answers requests for configuration, runtime info, consumer offsets and delay offsets.
 
     :param config_version: the data version of the configuration.
-    :param progress: the consumer offsets.
+    :param offsets: the consumer offsets.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class BrokerAdmin:
         config: BrokerConfig,
         config_version: DataVersion,
         info: RuntimeInfo,
-        progress: ConsumerOffsets,
+        offsets: ConsumerOffsets,
         delays: DelayOffsets,
         slices: Slices,
     ) -> None:
@@ -41,7 +41,7 @@ class BrokerAdmin:
         self._config = config
         self._config_version = config_version
         self._info = info
-        self._progress = progress
+        self._offsets = offsets
         self._delays = delays
 
     def routes(self) -> dict[int, Handler]:
@@ -62,7 +62,7 @@ class BrokerAdmin:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"table": table}))
 
     def consumer_offsets(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.table(self._progress.to_table(), dump_dialect)
+        body = yield from sliced_bodies.table(self._offsets.to_table(), dump_dialect)
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def delay_offsets(self, request: Command, _: Connection) -> Command:

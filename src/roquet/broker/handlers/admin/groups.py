@@ -40,8 +40,8 @@ _GROUP_SIZE_MAX: Final = 65_536
 class GroupAdmin:
     """Creates, changes, deletes and describes groups.
 
-    :param progress: the consumer offsets.
-    :param positions: computes offsets and backlog of a group.
+    :param offsets: the consumer offsets.
+    :param lag: computes offsets and backlog of a group.
     :param is_slave: a slave refuses changes: it copies its groups from its master.
     """
 
@@ -50,8 +50,8 @@ class GroupAdmin:
         metadata: Metadata,
         consumers: Consumers[Connection],
         producers: Producers[Connection],
-        progress: ConsumerOffsets,
-        positions: GroupLag,
+        offsets: ConsumerOffsets,
+        lag: GroupLag,
         slices: Slices,
         *,
         is_slave: bool,
@@ -60,8 +60,8 @@ class GroupAdmin:
         self._metadata = metadata
         self._consumers = consumers
         self._producers = producers
-        self._progress = progress
-        self._positions = positions
+        self._offsets = offsets
+        self._lag = lag
         self._is_slave = is_slave
 
     def routes(self) -> dict[int, Handler]:
@@ -94,7 +94,7 @@ class GroupAdmin:
         refuse_on_slave(self._is_slave)
         header = DeleteGroupHeader.read(request.fields)
         if header.remove_offset or header.clean_offset:
-            self._progress.forget_group(header.group_name)
+            self._offsets.forget_group(header.group_name)
         self._metadata.delete_group(header.group_name, partial(answer_saved, request, connection))
 
     def all_groups(self, request: Command) -> Steps[Command]:
@@ -132,13 +132,13 @@ class GroupAdmin:
         """A group's consumer offset and backlog in each queue of its topics."""
         header = GroupHeader.read(request.fields)
         group = header.consumer_group
-        positions = self._positions
+        lag = self._lag
         if header.topic:
-            topics = positions.still_wanted(group, [header.topic])
+            topics = lag.still_wanted(group, [header.topic])
         else:
-            topics = yield from positions.topics_of(group)
+            topics = yield from lag.topics_of(group)
         body = bytearray()
-        yield from positions.stats(group, topics, body)
+        yield from lag.stats(group, topics, body)
         return request.answer(ResponseCode.SUCCESS, body=bytes(body))
 
     def one_group(self, request: Command, _: Connection) -> Command:
@@ -156,7 +156,7 @@ class GroupAdmin:
         online = (
             group.name for group in self._consumers.groups.values() if topic in group.subscriptions
         )
-        names = sorted({*online, *self._progress.groups_of(topic)})
+        names = sorted({*online, *self._offsets.groups_of(topic)})
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"groupList": names}))
 
 

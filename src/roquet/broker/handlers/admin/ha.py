@@ -42,8 +42,8 @@ class HaAdmin:
         return {RequestCode.GET_BROKER_HA_STATUS: self.status}
 
     def status(self, request: Command, _: Connection) -> Command:
-        slaves = () if self._server is None else tuple(map(self._slave, self._server.progress()))
-        follower = None if self._client is None else self._follower(self._client.progress())
+        slaves = () if self._server is None else tuple(map(self._slave, self._server.slaves()))
+        follower = None if self._client is None else self._follower(self._client.status())
         status = HaStatus(self._store.log.end, slaves, follower, self._store.trouble)
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(status.to_json()))
 

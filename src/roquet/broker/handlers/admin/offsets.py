@@ -37,7 +37,7 @@ TO_THE_END: Final = -1
 class OffsetAdmin:
     """Resets the offsets of a group, and copies the offsets of one group to another.
 
-    :param progress: the consumer offsets.
+    :param offsets: the consumer offsets.
     :param broker_name: as clients know it; answers name queues by it.
     """
 
@@ -45,7 +45,7 @@ class OffsetAdmin:
         self,
         metadata: Metadata,
         consumers: Consumers[Connection],
-        progress: ConsumerOffsets,
+        offsets: ConsumerOffsets,
         store: Store,
         broker_name: str,
         slices: Slices,
@@ -54,7 +54,7 @@ class OffsetAdmin:
         self._slices = slices
         self._metadata = metadata
         self._consumers = consumers
-        self._progress = progress
+        self._offsets = offsets
         self._store = store
         self._broker_name = broker_name
 
@@ -125,7 +125,7 @@ class OffsetAdmin:
         return [MessageQueue(topic.name, self._broker_name, queue_id) for queue_id in queue_ids]
 
     def _wanted(self, header: ResetOffsetHeader, queue: MessageQueue) -> int:
-        committed = self._progress.committed(header.group, queue.topic, queue.queue_id)
+        committed = self._offsets.committed(header.group, queue.topic, queue.queue_id)
         if committed is None:
             remark = (
                 f"group {header.group} has no offset in queue {queue.queue_id} of topic "
@@ -153,7 +153,7 @@ class OffsetAdmin:
         """
         header = CloneOffsetHeader.read(request.fields)
         source = header.src_group
-        for name in [header.topic] if header.topic else self._progress.topics_of(source):
+        for name in [header.topic] if header.topic else self._offsets.topics_of(source):
             if name not in self._metadata.topics:
                 text = "offsets not cloned, the topic does not exist: group=%.200s topic=%s"
                 self._log(logging.WARNING, "no topic", text, source, name)
@@ -162,7 +162,7 @@ class OffsetAdmin:
                 text += "group=%.200s topic=%s"
                 self._log(logging.WARNING, "not consumed", text, source, name)
             else:
-                self._progress.clone(source, header.dest_group, name)
+                self._offsets.clone(source, header.dest_group, name)
             yield
         return request.answer(ResponseCode.SUCCESS)
 

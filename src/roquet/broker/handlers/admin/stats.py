@@ -24,16 +24,16 @@ from roquet.transport.slices import Slices
 class StatsAdmin:
     """Answers requests for counters, and for the backlogs of all groups.
 
-    :param positions: computes the backlog of a group.
+    :param lag: computes the backlog of a group.
     :param address: this broker's address, as clients know it.
     """
 
     def __init__(
-        self, stats: Stats, positions: GroupLag, metadata: Metadata, address: str, slices: Slices
+        self, stats: Stats, lag: GroupLag, metadata: Metadata, address: str, slices: Slices
     ) -> None:
         self._slices = slices
         self._stats = stats
-        self._positions = positions
+        self._lag = lag
         self._metadata = metadata
         self._address = address
 
@@ -60,12 +60,12 @@ class StatsAdmin:
         comma = b""
         for group in list(self._metadata.groups):
             body += b"%b{%b:[" % (comma, dump_bytes(group))
-            topics = yield from self._positions.topics_of(group)
+            topics = yield from self._lag.topics_of(group)
             comma = b""
             for topic in topics:
                 if topic.order or not only_ordered:
                     body += comma
-                    backlog += yield from self._positions.stats(group, [topic], body)
+                    backlog += yield from self._lag.stats(group, [topic], body)
                     comma = b","
             body += b"]}"
             comma = b","

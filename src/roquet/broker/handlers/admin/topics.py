@@ -31,7 +31,7 @@ from roquet.transport.slices import Slices
 class TopicAdmin:
     """Creates, changes, deletes and describes topics.
 
-    :param progress: the consumer offsets.
+    :param offsets: the consumer offsets.
     :param broker_name: as clients know it; answers name queues by it.
     :param is_slave: a slave refuses changes: it copies its topics from its master.
     """
@@ -39,7 +39,7 @@ class TopicAdmin:
     def __init__(
         self,
         metadata: Metadata,
-        progress: ConsumerOffsets,
+        offsets: ConsumerOffsets,
         store: Store,
         broker_name: str,
         deletion: QueueDeletion,
@@ -50,7 +50,7 @@ class TopicAdmin:
     ) -> None:
         self._slices = slices
         self._metadata = metadata
-        self._progress = progress
+        self._offsets = offsets
         self._store = store
         self._broker_name = broker_name
         self._deletion = deletion
@@ -94,7 +94,7 @@ class TopicAdmin:
 
     async def _delete(self, name: str) -> None:
         await self._deletion.of_topic(name)
-        self._progress.forget_topic(name)
+        self._offsets.forget_topic(name)
         try:
             await until_saved(partial(self._metadata.delete_topic, name))
         except OSError as error:
