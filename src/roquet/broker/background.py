@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from roquet.broker import component_configs, periodic
 from roquet.broker.config.broker import BrokerConfig
-from roquet.broker.config.store import StoreSettings
 from roquet.broker.delay.delivery import DelayedDelivery
 from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.delivery.append_notifier import AppendNotifier
@@ -60,19 +59,9 @@ def storing(
     if component_configs.syncs(config):
         yield periodic.flush_when_wanted(store, notifier.flush_wanted, notifier.shown, runtime)
     else:
-        yield _flush_now_and_then(settings, store, runtime)
+        yield periodic.flush_now_and_then(store, runtime, settings)
     if store.config.pooled:
         yield each(settings.commit_interval_commit_log, notifier.commit)
-
-
-def _flush_now_and_then(settings: StoreSettings, store: Store, runtime: Runtime) -> Loop:
-    return periodic.flush_now_and_then(
-        store,
-        runtime,
-        settings.flush_interval_commit_log,
-        settings.flush_commit_log_least_pages,
-        settings.flush_commit_log_thorough_interval,
-    )
 
 
 def expiring(

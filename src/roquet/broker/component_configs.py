@@ -66,7 +66,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
     )
 
 
-def durability_config(config: BrokerConfig) -> AckConfig:
+def ack_config(config: BrokerConfig) -> AckConfig:
     replication = config.replication
     return AckConfig(
         flush=syncs(config),

@@ -24,10 +24,10 @@ from roquet.broker.ha.promotion import Promotion, RestartAs
 from roquet.broker.ha.slave_sync import SlaveSync
 from roquet.broker.handler_table import (
     Routes,
-    of_pulls,
     of_consumers,
     of_measurements,
     of_producers,
+    of_pulls,
     of_tables,
 )
 from roquet.broker.handlers.admin.cleanup import CleanupAdmin
@@ -110,7 +110,7 @@ class Components:
         turn_ended = Listeners[[]]()
         self.turn = EndOfTurn(turn_ended, self.measurements.turn_took)
         self.ha_server = None if config.is_slave else _ha_server(config, store)
-        ack_config = component_configs.durability_config(config)
+        ack_config = component_configs.ack_config(config)
         self.ack_gate = AckGate(ack_config, store.log, self.ha_server, loop_ms)
         if self.ha_server is not None:
             self.ha_server.acked.add(self.ack_gate.advance)

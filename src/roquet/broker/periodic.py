@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from roquet.broker.config.store import StoreSettings
 from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.limited_log import LimitedLog
 from roquet.common.runtime import Runtime
@@ -65,14 +66,15 @@ async def flush_when_wanted(
             wanted.set()
 
 
-async def flush_now_and_then(
-    store: Store, runtime: Runtime, period_ms: int, pages_min: int, thorough_ms: int
-) -> None:
+async def flush_now_and_then(store: Store, runtime: Runtime, settings: StoreSettings) -> None:
     """Sync the log now and then (ASYNC_FLUSH).
 
-    :param pages_min: after each period the log is synced if this many pages wait.
-    :param thorough_ms: after this time the log is synced even if fewer pages wait.
+    It is synced after a period in which enough pages were written, and after a longer time even if
+    fewer pages wait.
     """
+    period_ms = settings.flush_interval_commit_log
+    thorough_ms = settings.flush_commit_log_thorough_interval
+    bytes_min = settings.flush_commit_log_least_pages * PAGE_SIZE
     since_thorough_ms = 0
     limited_log = LimitedLog(log)
     while store.failure is None:
@@ -82,7 +84,7 @@ async def flush_now_and_then(
         if is_thorough:
             since_thorough_ms = 0
         waiting = store.log.end - store.log.flushed_to
-        if waiting >= pages_min * PAGE_SIZE or (is_thorough and waiting):
+        if waiting >= bytes_min or (is_thorough and waiting):
             await flush(store, runtime, limited_log)
 
 
