@@ -117,7 +117,7 @@ class Crowded:
                     for _ in range(3):
                         host = store.config.store_host
                         record = NewRecord(queue, b"x" * 100, b"", 0, 0, 1, host, host)
-                        store.append(record, (b"key",))
+                        store.writer.append(record, (b"key",))
         for number in range(GROUPS):
             tables.groups.update(GroupConfig(f"group-{number}"), 1)
             for queue_id in range(QUEUES):

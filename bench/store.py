@@ -79,7 +79,7 @@ def put(store: Store, count: int, body: bytes, first: int = 0) -> None:
     for number in range(first, first + count):
         key, text = properties(number)
         record = NewRecord(queues[number % QUEUES], body, text, 0, 0, 1, bytes(8), bytes(8))
-        store.append(record, (key,))
+        store.writer.append(record, (key,))
         if number % GROUP == 0:
             store.end_turn()
     store.end_turn()
@@ -94,7 +94,7 @@ def put_groups(store: Store, count: int, body: bytes) -> None:
         records = BatchRecords(queue.topic_bytes, queue.queue_id, 0, 1, bytes(8), bytes(8))
         for key, text in pairs:
             records.add(BatchItem(0, body, text, (key,), 0))
-        store.append_batch(queue, records)
+        store.writer.append_batch(queue, records)
         store.end_turn()
 
 

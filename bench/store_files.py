@@ -79,7 +79,7 @@ def fill(
         )
         for each in numbers:
             records.add(BatchItem(0, body, PROPERTIES % (each, each), (), code))
-        store.append_batch(queue, records)
+        store.writer.append_batch(queue, records)
         store.end_turn()
     store.close()
 

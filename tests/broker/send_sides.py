@@ -173,7 +173,7 @@ def batch_frame(
 
 def counted(store: Store) -> tuple[int, list[tuple[str, tuple[int, int]]]]:
     """Messages in all, and messages and bytes by topic, of delayed ones by level."""
-    return store.stored, sorted(
+    return store.writer.stored, sorted(
         (topic, astuple(appended)) for topic, appended in store.queues.appended()
     )
 

@@ -96,7 +96,7 @@ def stored_before(sim: Simulation, records: dict[str, list[tuple[bytes, bytes]]]
     for topic, texts in records.items():
         for properties, body in texts:
             queue, born_ms = store.queue(topic, 0), host.now_ms() + len(body)
-            store.append_records(
+            store.writer.append_records(
                 [
                     NewRecord(
                         queue, body, properties.rstrip(b"\0"), 0, 0, born_ms, bytes(8), bytes(8)

@@ -89,10 +89,10 @@ def under_way(sim: Simulation, broker: Broker, before: int) -> None:
 def test_others_are_served_between_its_parts_and_it_is_stored_as_one(
     sim: Simulation, broker: Broker
 ) -> None:
-    before, count = broker.parts.slices.count, broker.store.stored
+    before, count = broker.parts.slices.count, broker.store.writer.stored
     large = Asked(sim, "10.0.0.9", [batch(ONE_BY_ONE)])
     under_way(sim, broker, before)
-    assert (broker.store.stored, large.answers) == (count, []), (
+    assert (broker.store.writer.stored, large.answers) == (count, []), (
         "nothing of it is stored before all of it is packed"
     )
     append_one(broker.store, broker.store.queue("T", 0), b"meanwhile")
@@ -112,7 +112,7 @@ def test_what_a_client_sends_after_it_is_stored_and_answered_after_it(
     asked = Asked(sim, "10.0.0.9", [single(b"0"), batch(ONE_BY_ONE), *after])
     under_way(sim, broker, before)
     asked.client.host.start(lambda: asked.client.channels.call(BROKER, single(b"6"), 60_000))
-    sim.run_until(lambda: len(asked.answers) == 6 and broker.store.stored == COUNT + 7, 60)
+    sim.run_until(lambda: len(asked.answers) == 6 and broker.store.writer.stored == COUNT + 7, 60)
     assert [answer.code for answer in asked.answers] == [0] * 6
     offsets = [int(answer.fields["queueOffset"]) for answer in asked.answers]
     assert offsets == [0, 1, COUNT + 1, COUNT + 2, COUNT + 4, COUNT + 5]

@@ -54,7 +54,7 @@ def append_one(
     """Append one message; where its record stands."""
     host = store.config.store_host
     record = NewRecord(queue, body, properties, flag, sys_flag, born_ms, born_host, host)
-    return store.append(record, keys, tag_code)
+    return store.writer.append(record, keys, tag_code)
 
 
 def packed(
@@ -77,7 +77,7 @@ def put_batch(
     store: Store, queue: ConsumeQueue, items: Sequence[BatchItem], born_ms: int = 1
 ) -> list[PhysicalOffset]:
     """Store a batch; where its records stand."""
-    _, places = store.append_batch(queue, packed(queue, items, 0, born_ms))
+    _, places = store.writer.append_batch(queue, packed(queue, items, 0, born_ms))
     return [PhysicalOffset(at) for at in places.tolist()]
 
 

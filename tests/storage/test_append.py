@@ -181,7 +181,7 @@ def new_record(store: Store, item: Fields, prepared_offset: int = 0) -> NewRecor
 
 def append(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
     first = each[0]
-    store.append(new_record(store, first), first.keys, first.tag_code, delay_ms)
+    store.writer.append(new_record(store, first), first.keys, first.tag_code, delay_ms)
     return 1
 
 
@@ -191,7 +191,9 @@ def append_batch(store: Store, each: Sequence[Fields], delay_ms: int | None) -> 
         BatchItem(item.flag, item.body, item.properties, item.keys, item.tag_code) for item in each
     ]
     queue, sys_flag = store.queue("T", first.queue_id), first.sys_flag & ~m.TRANSACTION_BITS
-    store.append_batch(queue, packed(queue, items, sys_flag, first.born_ms, first.reconsume_times))
+    store.writer.append_batch(
+        queue, packed(queue, items, sys_flag, first.born_ms, first.reconsume_times)
+    )
     return len(items)
 
 
@@ -204,12 +206,16 @@ def append_alike(store: Store, each: Sequence[Fields], delay_ms: int | None) -> 
         first.body, first.properties, rows, checksums((row.tobytes(),) for row in rows),
         [], [b"".join(b"key%d" % n for n in range(count))] if count < 10 else [], [item.tag_code for item in each],
     )  # fmt: skip
-    store.append_alike(messages, [store.queue("T", item.queue_id) for item in each], delay_ms)
+    store.writer.append_alike(
+        messages, [store.queue("T", item.queue_id) for item in each], delay_ms
+    )
     return count
 
 
 def append_records(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
-    return len(store.append_records([new_record(store, item, each[0].born_ms) for item in each]))
+    return len(
+        store.writer.append_records([new_record(store, item, each[0].born_ms) for item in each])
+    )
 
 
 def append_moved(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
@@ -220,7 +226,7 @@ def append_moved(store: Store, each: Sequence[Fields], delay_ms: int | None) -> 
     ends = np.cumsum([len(data) for data in stored])
     block = RecordBlock(0, b"".join(stored), np.append(0, ends[:-1]), int(ends[-1]))
     queues = [store.queue("Moved" * (1 + item.queue_id), item.queue_id) for item in each]
-    return store.append_moved(
+    return store.writer.append_moved(
         block, queues[: len(stored)] + queues[-1:] * (len(stored) - len(queues))
     )
 
@@ -282,7 +288,7 @@ def state(store: Store) -> tuple[object, ...]:
         for topic, appended in store.queues.appended()
         if appended.messages
     ]
-    return (records_of(store), entries_of(store), noted(store), store.stored, counted)
+    return (records_of(store), entries_of(store), noted(store), store.writer.stored, counted)
 
 
 @settings(max_examples=60)
@@ -307,7 +313,7 @@ def test_it_is_whole_in_log_queue_and_index_or_nothing_changed(
     drive = FailingDrive(random.Random(1))
     store = opened(drive, pooled=pooled, notes=notes)
     for road, each, delay_ms, fails_in, fails in appends:
-        before, end, count = state(store), store.log.end, store.stored
+        before, end, count = state(store), store.log.end, store.writer.stored
         drive.fails_in, drive.fails = fails_in, fails
         try:
             written = road(store, each, delay_ms)
@@ -321,11 +327,11 @@ def test_it_is_whole_in_log_queue_and_index_or_nothing_changed(
             )
         else:
             drive.fails_in = 1 << 60
-            assert store.stored == count + written
+            assert store.writer.stored == count + written
             assert store.dispatch.position == store.log.end or not written
         check_entries(store, records_of(store))
     records, entries = records_of(store), entries_of(store)
-    assert len(records) == store.stored
+    assert len(records) == store.writer.stored
     store.flush_index()
     drive.unmount()
     again = opened(drive, pooled=pooled, notes=notes)
@@ -439,7 +445,7 @@ def test_a_run_makes_room_for_the_notes_on_its_entries_too() -> None:
     drive.fails_in = 1 << 60
     append_alike(store, [fine] * 60, None)
     check_entries(store, records_of(store))
-    assert store.stored == 200
+    assert store.writer.stored == 200
 
 
 def test_a_filter_that_fails_on_a_message_does_not_keep_it_out_of_its_queue(

@@ -58,7 +58,7 @@ class Clocked:
             [],
             0,
         )
-        self.store.append_alike(
+        self.store.writer.append_alike(
             messages, [self.store.queue("T", queue_id) for queue_id in queue_ids]
         )
         self.now_ms += 1
@@ -66,7 +66,7 @@ class Clocked:
     def records(self, *queue_ids: int) -> None:
         """The same by `append_records`."""
         queues = [self.store.queue("T", queue_id) for queue_id in queue_ids]
-        self.store.append_records(
+        self.store.writer.append_records(
             [NewRecord(queue, b"body", b"", 0, 0, 1, bytes(8), bytes(8), 0) for queue in queues]
         )
         self.now_ms += 1

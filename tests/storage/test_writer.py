@@ -54,7 +54,7 @@ def due(store: Store, level: int) -> list[int]:
 
 
 def test_a_record_is_stored_as_it_was_said(store: Store) -> None:
-    (at,) = store.append_records(
+    (at,) = store.writer.append_records(
         [record(store, b"body", "T", 1, "TAGS\x01a\x02UNIQ_KEY\x01U\x02KEYS\x01k l")]
     )
     found = decode(store.message_at(at) or b"", verify=True)
@@ -71,7 +71,7 @@ def test_a_delayed_message_has_its_time_in_its_queue(store: Store, clock: Clock)
     records = [
         record(store, b"%d" % n, SCHEDULE_TOPIC, 1, "DELAY\x012\x02TAGS\x01a") for n in range(20)
     ]
-    assert len(store.append_records(records)) == 20
+    assert len(store.writer.append_records(records)) == 20
     assert due(store, 2) == [clock.ms + 5000] * 20
 
 
@@ -79,9 +79,9 @@ def test_what_is_prepared_or_rolled_back_is_in_no_queue(store: Store) -> None:
     for sys_flag in (4, 12):
         half = record(store, b"half")
         half.sys_flag |= sys_flag
-        (at,) = store.append_records([half])
+        (at,) = store.writer.append_records([half])
         assert decode(store.message_at(at) or b"").queue_offset == 0
-    store.append_records([record(store, b"whole")])
+    store.writer.append_records([record(store, b"whole")])
     assert bodies_in(store, "T") == [b"whole"]
 
 
@@ -89,7 +89,7 @@ def test_as_many_are_written_as_fit_into_a_file(store: Store) -> None:
     records = [record(store, bytes([n]) * 500) for n in range(20)]
     written = []
     while records:
-        places = store.append_records(records)
+        places = store.writer.append_records(records)
         assert len({place // store.log.file_size for place in places}) == 1
         written.append(len(places))
         records = records[len(places) :]
@@ -100,17 +100,17 @@ def test_as_many_are_written_as_fit_into_a_file(store: Store) -> None:
 def test_one_that_fits_into_no_file_is_refused_and_nothing_changes(store: Store) -> None:
     end = store.log.end
     with pytest.raises(ValueError, match="does not fit into a file of 4096"):
-        store.append_records([record(store, bytes(5000))])
+        store.writer.append_records([record(store, bytes(5000))])
     assert (store.log.end, store.max_offset("T", 0)) == (end, 0)
 
 
 def one_by_one(store: Store, topics: Sequence[str]) -> None:
     for topic in topics:
-        store.append(record(store, b"one", topic))
+        store.writer.append(record(store, b"one", topic))
 
 
 def as_a_block(store: Store, topics: Sequence[str]) -> None:
-    store.append_records([record(store, b"one", topic) for topic in topics])
+    store.writer.append_records([record(store, b"one", topic) for topic in topics])
 
 
 def as_batches(store: Store, topics: Sequence[str]) -> None:
@@ -150,8 +150,8 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
     for number in range(60):
         body = b"%d" % number * chance.randint(1, 40)
         properties = f"UNIQ_KEY\x01U{number}\x02TAGS\x01{number % 3}\x02DELAY\x011"
-        places += store.append_records([record(store, body, SCHEDULE_TOPIC, 0, properties)])
-        store.append_records(
+        places += store.writer.append_records([record(store, body, SCHEDULE_TOPIC, 0, properties)])
+        store.writer.append_records(
             [record(store, b"between", "other")] * chance.randint(0, 2) or [record(store, b"", "o")]
         )
     before = [decode(store.message_at(at) or b"") for at in places]
@@ -161,14 +161,14 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
 
     left, block = targets, block_at(store, places)
     while left:
-        count = store.append_moved(block, left)
+        count = store.writer.append_moved(block, left)
         left = left[count:]
         if left:
             block = block_at(store, places[-len(left) :])
 
     store.end_turn()
     appended = [(topic, each.messages, each.size) for topic, each in store.queues.appended()]
-    assert store.stored == sum(messages for _, messages, _ in appended)
+    assert store.writer.stored == sum(messages for _, messages, _ in appended)
     for topic, messages, size in appended:
         queues = store.queues.of_topic(topic)
         assert messages == sum(queue.max_offset for queue in queues)
@@ -210,7 +210,9 @@ def test_what_was_stored_so_is_dispatched_the_same_after_a_crash(
 ) -> None:
     texts = [f"UNIQ_KEY\x01U{n}\x02DELAY\x01{1 + n % 2}" for n in range(30)]
     for number, text in enumerate(texts):
-        store.append_records([record(store, b"%d" % number, SCHEDULE_TOPIC, number % 2, text)])
+        store.writer.append_records(
+            [record(store, b"%d" % number, SCHEDULE_TOPIC, number % 2, text)]
+        )
     written = [entries(store, SCHEDULE_TOPIC, queue_id) for queue_id in range(2)]
     store.abandon()
     shutil.rmtree(tmp_path / "consumequeue")
@@ -224,7 +226,7 @@ def in_a_batch(store: Store) -> None:
 
 
 def as_records(store: Store) -> None:
-    store.append_records([record(store, b"new")] * 3)
+    store.writer.append_records([record(store, b"new")] * 3)
 
 
 def by_itself(store: Store) -> None:

@@ -168,13 +168,11 @@ class Mending:
         self,
         commit_log: CommitLog,
         queues: Queues,
-        dispatch: Dispatch,
         lost: LostQueues,
         delay_ms: DelayMs,
-    ):
+    ) -> None:
         self._log = commit_log
         self._queues = queues
-        self._dispatch = dispatch
         self._lost = lost
         self._delay_ms = delay_ms
         self.gone: list[ConsumeQueue] = []
@@ -235,9 +233,10 @@ class Mending:
         )  # fmt: skip
         return True
 
-    def step(self) -> list[ConsumeQueue] | None:
+    def step(self, position: int) -> list[ConsumeQueue] | None:
         """Dispatch one more piece of the log to the queues that are being rebuilt.
 
+        :param position: the physical offset up to which the other queues have entries.
         :returns: the queues that are complete now; None if there is nothing to do.
         :raises OSError: files cannot be deleted, or entries cannot be written; to be called again.
         """
@@ -251,7 +250,7 @@ class Mending:
                 self._forget_durable()
                 return None
             self._walk = self._begin()
-        if self._walk.go_on(self._dispatch.position):
+        if self._walk.go_on(position):
             return []
         return self._end()
 

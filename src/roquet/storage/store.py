@@ -192,18 +192,14 @@ class Store:
         self.queues = self._make_queues()
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
-        self.dispatch = Dispatch(self.log, self.queues, self.index, self._delay_ms)
-        self._writer = Writer(
+        self._lost = LostQueues(self.disk, config.root)
+        self.mending = Mending(self.log, self.queues, self._lost, self._delay_ms)
+        self.dispatch = Dispatch(
+            self.log, self.queues, self.index, self._delay_ms, lose=self.mending.lose
+        )
+        self.writer = Writer(
             self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms, watched
         )
-        self._lost = LostQueues(self.disk, config.root)
-        self.mending = Mending(self.log, self.queues, self.dispatch, self._lost, self._delay_ms)
-        self.dispatch.lose = self.mending.lose
-        self.append = self._writer.append
-        self.append_batch = self._writer.append_batch
-        self.append_alike = self._writer.append_alike
-        self.append_records = self._writer.append_records
-        self.append_moved = self._writer.append_moved
         self._held_up: set[str] = set()
         """Tasks that failed on the drive, by their names in log lines. While there are any, the
         checkpoint does not move."""
@@ -284,7 +280,7 @@ class Store:
             save_tail=self.save_tail,
             room_wanted=self._room_wanted,
         )
-        self._writer.follow(max(self.checkpoint.log_ms, self.dispatch.store_ms))
+        self.writer.follow(max(self.checkpoint.log_ms, self.dispatch.store_ms))
         # consumers and slaves will see the recovered records, so a later crash must not take them
         self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
@@ -480,7 +476,7 @@ class Store:
             after that; both may run off the loop.
         """
         yield from self.flush_index_steps()
-        last_ms = self._writer.last_ms
+        last_ms = self.writer.last_ms
         position = None if self._held_up else self.dispatch.position
         syncs, mark = yield from gather(
             self.log, self.queues, self.index, position, self.mending.gone.append
@@ -516,7 +512,7 @@ class Store:
         Store times are from the clock of the broker that stored the record; after a clock was set
         back later records have earlier store times.
         """
-        return max(self._writer.store_ms, self.dispatch.store_ms)
+        return max(self.writer.store_ms, self.dispatch.store_ms)
 
     @property
     def shown_to(self) -> PhysicalOffset:
@@ -528,11 +524,6 @@ class Store:
     def shows_at_once(self) -> bool:
         """Whether a record may be seen as soon as it is appended."""
         return not (self.config.reads_only_durable or self.config.pooled)
-
-    @property
-    def stored(self) -> int:
-        """Messages that were appended since `open`, without those copied from a master."""
-        return self._writer.stored
 
     # queues
 
@@ -676,17 +667,17 @@ class Store:
         """Whether the queue had messages, and all are deleted from the log."""
         return queue.max_offset > 0 and queue.log_end <= self.log.start
 
-    # writing: `append` and the `append_...` methods are the writer's, set in `__init__`
+    # writing, beside what `writer` does
 
     def take_grown(self) -> Collection[ConsumeQueue]:
         """The watched queues that grew since the last call, in the order in which they grew."""
-        return self._writer.take_grown()
+        return self.writer.take_grown()
 
     def replicated(self) -> None:
         """Dispatch what replication wrote to the log, and what could not be dispatched before."""
         with self._room_wanted(DISPATCH):
-            self._writer.note_grown(self.dispatch.catch_up())
-        self._writer.follow(self.dispatch.store_ms)
+            self.writer.note_grown(self.dispatch.catch_up())
+        self.writer.follow(self.dispatch.store_ms)
 
     def mend(self) -> bool:
         """Rebuild lost queues from one more piece of the log.
@@ -695,13 +686,13 @@ class Store:
         """
         made: list[ConsumeQueue] | None = None
         with self._room_wanted(MENDING):
-            made = self.mending.step()
-        self._writer.note_grown(made or ())
+            made = self.mending.step(self.dispatch.position)
+        self.writer.note_grown(made or ())
         return made is not None
 
     def end_turn(self) -> None:
         """Finish the appends of a turn of the event loop."""
-        self._writer.end_turn()
+        self.writer.end_turn()
         if self.index is not None and self.index.is_due:
             with self._room_wanted(INDEX):
                 self.index.flush_some()

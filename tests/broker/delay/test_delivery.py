@@ -425,7 +425,7 @@ def test_nothing_is_looked_at_while_nothing_waits(sim: Simulation) -> None:
             bytes(8),
             bytes(8),
         )
-        store.append_records([record])
+        store.writer.append_records([record])
         turn.due()
 
     host.start(delayed.run)
@@ -492,7 +492,7 @@ def test_what_does_not_say_where_it_belongs_holds_nothing_up(
         queue = store.queue(SCHEDULE_TOPIC, 0)
         for number, text in enumerate(texts):
             text = f"{text}\x02DELAY\x011"
-            store.append_records(
+            store.writer.append_records(
                 [NewRecord(queue, b"%d" % number, text.encode(), 0, 0, 1, bytes(8), bytes(8))]
             )
         serving(node).parts.turn.due()

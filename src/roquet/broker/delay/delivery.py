@@ -374,7 +374,7 @@ class DelayedDelivery:
     def _append(self, run: DueRun, queue_id: int) -> None:
         """Store the first messages of a run, as many as the log takes at once."""
         try:
-            count = self._store.append_moved(run.block, run.queues)
+            count = self._store.writer.append_moved(run.block, run.queues)
             self._delivered(queue_id, count, int(run.block.sizes[:count].sum()))
             run.drop(count)
         except ValueError as error:

@@ -242,7 +242,7 @@ class SendHandler:
             header.reconsume_times,
         )
         tag_code = m.tag_code(pairs.get(m.TAGS))
-        return self._store.append(record, keys_of(pairs), tag_code, delay_ms)
+        return self._store.writer.append(record, keys_of(pairs), tag_code, delay_ms)
 
     def _store_half(
         self,
@@ -290,7 +290,7 @@ class SendHandler:
         )
         self._require_room()  # other requests ran between the steps: the checks may fail now
         self._queue_id(queue_id, self._topic(header))
-        first, physical = self._store.append_batch(
+        first, physical = self._store.writer.append_batch(
             self._store.queue(header.topic, queue_id), records
         )
         ids = message_ids(self._message_id_head, physical)

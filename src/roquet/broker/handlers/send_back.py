@@ -58,7 +58,7 @@ class SendBackHandler:
             copy = self._dead_letter(group, record)
         else:
             copy = self._retry(topic, group, header.delay_level, record)
-        self._store.append_records([copy])
+        self._store.writer.append_records([copy])
         self._traffic.sent_back(record.properties.get(m.RETRY_TOPIC, record.topic), group.name)
         self._send_context.turn.due()
         if self._send_context.ack_gate.waits and not request.is_one_way:

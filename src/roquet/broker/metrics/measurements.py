@@ -69,7 +69,7 @@ class Measurements:
             else traffic.times_taken_by_group,
             "SNDBCK_PUT_NUMS": in_one(traffic.messages_sent_back),
             "BROKER_PUT_NUMS": in_one(
-                lambda: {self._cluster: Total(self._store.stored, self._store.stored)}
+                lambda: {self._cluster: Total(self._store.writer.stored, self._store.writer.stored)}
             ),
             "BROKER_GET_NUMS": in_one(
                 lambda: {self._cluster: Total(traffic.messages, traffic.found)}
@@ -116,7 +116,7 @@ class Measurements:
 
         :param seconds: from the first append of the turn to the end of its work.
         """
-        messages = self._store.stored - self._stored_before
+        messages = self._store.writer.stored - self._stored_before
         self._stored_before += messages
         self.rates.took(messages, int(seconds * 1000))
 
@@ -143,7 +143,9 @@ class Measurements:
 
     def _flow(self) -> TrafficTotals:
         traffic = self.traffic
-        return TrafficTotals(self._store.stored, traffic.found, traffic.missed, traffic.messages)
+        return TrafficTotals(
+            self._store.writer.stored, traffic.found, traffic.missed, traffic.messages
+        )
 
     def figures(self) -> Steps[dict[str, str]]:
         """The rates and totals of the runtime information, by Apache's names."""
@@ -151,7 +153,7 @@ class Measurements:
         for part in in_parts(self._store.queues.appended(), _TOPICS):
             size += sum(appended.size for _, appended in part)
             yield
-        stored = self._store.stored
+        stored = self._store.writer.stored
         return {
             **self.rates.figures(self._flow()),
             "putMessageSizeTotal": str(size),

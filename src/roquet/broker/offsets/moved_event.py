@@ -86,4 +86,4 @@ class OffsetMovedEvents:
             host,
             host,
         )
-        store.append(record, keys_of(pairs), m.tag_code(pairs[m.TAGS]))
+        store.writer.append(record, keys_of(pairs), m.tag_code(pairs[m.TAGS]))

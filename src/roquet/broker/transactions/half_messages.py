@@ -427,7 +427,7 @@ class HalfMessages:
 
         :returns: the physical offset of the first record.
         """
-        places = self._store.append_records(records)
+        places = self._store.writer.append_records(records)
         self._turn.due()
         if len(places) < len(records):
             self._append(*records[len(places) :])

@@ -60,6 +60,9 @@ class Dispatch:
     :param delay_ms: the delay (ms) of a delay level, for the delivery times in the schedule topic's
         queues.
     :param hole_ends: finds the ends of holes; None: a scanner of `commit_log`.
+    :param lose: called with a queue whose files are damaged; returns whether the queue will be
+        rebuilt. A queue that is rebuilt gets its entries from the log later, and does not hold up
+        dispatch.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Dispatch:
         index: Index | None,
         delay_ms: DelayMs,
         hole_ends: HoleScanner | None = None,
+        lose: Callable[[ConsumeQueue], bool] = lambda queue: False,
     ) -> None:
         self._log = commit_log
         self._queues = queues
@@ -105,9 +109,7 @@ class Dispatch:
         """The log's end when dispatch stopped: without new bytes another search would find
         nothing."""
         self._hole_ends = hole_ends if hole_ends is not None else HoleScanner(commit_log)
-        self.lose: Callable[[ConsumeQueue], bool] = lambda queue: False
-        """Called with a queue whose files are damaged; returns whether the queue will be rebuilt. A
-        queue that is rebuilt gets its entries from the log later, and does not hold up dispatch."""
+        self.lose = lose
         self._events: Counter[str] = Counter()
         """How often each event occurred, by its log text."""
 

@@ -203,7 +203,8 @@ class Queues:
             self._disk.delete_folder(folder / topic)
         any_queue = next(iter(self._by_topic.pop(topic, {}).values()), None)
         if any_queue is not None:  # all queues of a topic share one count
-            self.appended_to_deleted.add(any_queue.appended.messages, any_queue.appended.size)
+            self.appended_to_deleted.messages += any_queue.appended.messages
+            self.appended_to_deleted.size += any_queue.appended.size
 
     def close(self) -> None:
         for queue in self:

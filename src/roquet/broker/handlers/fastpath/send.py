@@ -142,7 +142,7 @@ class FastSend:
         is_one = len(run) == 1
         if messages is not None and (is_one or plan.size_in_log(messages) <= self._store.log.room):
             try:
-                offsets, physical = self._store.append_alike(
+                offsets, physical = self._store.writer.append_alike(
                     messages, columns.queues, plan.delay_ms
                 )
             except Exception as error:
@@ -183,7 +183,7 @@ class FastSend:
                 plan.reconsume_times,
             )
             tag_code = self._tag_code(texts[plan.tags_at]) if plan.tags_at >= 0 else 0
-            at = self._store.append(record, keys, tag_code, plan.delay_ms)
+            at = self._store.writer.append(record, keys, tag_code, plan.delay_ms)
         except Exception as error:
             return self._failed(plan, (frame,), error)
         self._turn.due()
