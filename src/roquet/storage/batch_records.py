@@ -16,14 +16,13 @@ from roquet.protocol.records.layout import (
     FIELDS,
     HOST_BITS,
     MAGIC,
-    NO_PLACE,
-    UNTELLABLE,
-    UNWRITTEN,
+    check_end,
     check_sizes,
     checksum,
     fixed_fields,
 )
 from roquet.storage.log.dispatch_request import keys_by_size
+from roquet.storage.new_record import NO_PLACE
 
 _SIZE, _CRC, _FLAG, _BODY_SIZE = map([*FIELDS].index, ("size", "crc", "flag", "body_size"))
 _KEYS_PER_PART: Final = 4096
@@ -97,8 +96,7 @@ class BatchRecords:
         body, properties, values = item.body, item.properties, self._values
         try:
             check_sizes(0, len(properties))
-            if properties.endswith(UNWRITTEN):
-                raise ValueError(UNTELLABLE)
+            check_end(properties)
             values[_SIZE] = self._size + len(body) + len(properties)
             values[_CRC] = checksum(body)
             values[_FLAG] = item.flag

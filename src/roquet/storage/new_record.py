@@ -5,9 +5,12 @@ from __future__ import annotations
 import mmap
 from dataclasses import dataclass
 from struct import Struct
+from typing import Final
 
 from roquet.protocol.records.layout import pack_into, record_struct
 from roquet.storage.queues.consume_queue import ConsumeQueue
+
+NO_PLACE: Final = "the message was not stored, a value in it does not fit its field: {}"
 
 
 @dataclass(slots=True)

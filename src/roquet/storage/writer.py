@@ -14,7 +14,6 @@ from roquet.common.units import LONG_MAX, LONG_MIN, PhysicalOffset
 from roquet.errors import DispatchHeldUp, DriveSlow, StoreBusy, UnreadableFile
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
-from roquet.protocol.records.layout import NO_PLACE
 from roquet.protocol.records.message import is_queued
 from roquet.protocol.records.rewrite import moved_sizes, rewritten
 from roquet.protocol.records.uniform import UniformBatch, record_rows
@@ -22,7 +21,7 @@ from roquet.storage.batch_records import BatchRecords
 from roquet.storage.dispatch.dispatch import Dispatch
 from roquet.storage.index.index import Index
 from roquet.storage.log.commit_log import CommitLog
-from roquet.storage.new_record import NewRecord
+from roquet.storage.new_record import NO_PLACE, NewRecord
 from roquet.storage.queues.consume_queue import ENTRY_SIZE, ConsumeQueue, entry_rows
 
 _CLOCK_STEP_MAX_MS: Final = 366 * 86_400_000

@@ -6,7 +6,7 @@ A hundred records of a block take little longer than ten.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from struct import iter_unpack
 from typing import Final
@@ -96,19 +96,7 @@ class RecordLayouts:
         """The layouts of some records, by ascending record numbers in the block."""
         if len(rows) == len(self.sound):
             return self
-        body_at, body_end, topic_at, topic_end, properties_at = (
-            part[rows]
-            for part in (
-                self.body_at,
-                self.body_end,
-                self.topic_at,
-                self.topic_end,
-                self.properties_at,
-            )
-        )
-        return RecordLayouts(
-            body_at, body_end, topic_at, topic_end, properties_at, self.sound[rows]
-        )
+        return RecordLayouts(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def leading_field(data: bytes, name: str, starts: Ints) -> Ints:

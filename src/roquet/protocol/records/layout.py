@@ -127,11 +127,6 @@ _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in (*RECORD_MAGIC
 
 CHECKSUM_BITS: Final = 0x7FFF_FFFF
 """The CRC-32 is stored as a signed number, without its top bit."""
-UNWRITTEN: Final = b"\0"
-NO_PLACE: Final = "the message was not stored, a value in it does not fit its field: {}"
-UNTELLABLE: Final = (
-    "properties end with a zero byte, which after a crash marks what was not written"
-)
 
 
 @lru_cache(4096)
@@ -155,6 +150,14 @@ def check_sizes(topic_size: int, properties_size: int) -> None:
         allowed = f"allowed are {TOPIC_SIZE_MAX} and {PROPERTIES_SIZE_MAX}"
         raise ValueError(
             f"a topic of {topic_size} and properties of {properties_size} bytes, {allowed}"
+        )
+
+
+def check_end(properties: bytes) -> None:
+    """:raises ValueError: the properties end with a zero byte, as what was not written does."""
+    if properties.endswith(b"\0"):
+        raise ValueError(
+            "properties end with a zero byte, which after a crash marks what was not written"
         )
 
 
@@ -184,8 +187,7 @@ def pack_into(
     :param sys_flag: with the host bits that fit the hosts.
     :raises ValueError, struct.error: a value does not fit its field; some bytes may be written.
     """
-    if properties.endswith(UNWRITTEN):
-        raise ValueError(UNTELLABLE)
+    check_end(properties)
     record.pack_into(
         buffer,
         index,
