@@ -18,6 +18,7 @@ from roquet.cli.pipeline.session import (
     name_servers,
     on_spark,
     read_options,
+    topic_options,
 )
 from roquet.cli.values import duration, names
 
@@ -40,13 +41,7 @@ Compaction writes all small files of that day once more, so a low number would c
 @click.command(short_help="Archive topics to Parquet, each message once.")
 @click.argument("folder", metavar="FOLDER")
 @name_servers
-@click.option("-t", "--topic", "topics", multiple=True, help="The topic; may be repeated.")
-@click.option(
-    "--pattern",
-    default="",
-    metavar="REGEX",
-    help="All topics whose whole name matches, instead of -t.",
-)
+@topic_options
 @click.option(
     "--store-dir",
     "stores",

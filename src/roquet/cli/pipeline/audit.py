@@ -12,7 +12,13 @@ import click
 from roquet.cli.access import access_values
 from roquet.cli.output import FINDINGS, end, show, table
 from roquet.cli.pipeline.progress import JobProgress
-from roquet.cli.pipeline.session import json_option, name_servers, on_spark, read_options
+from roquet.cli.pipeline.session import (
+    json_option,
+    name_servers,
+    on_spark,
+    read_options,
+    topic_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,13 +28,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Compare masters and slaves, message by message.")
 @name_servers
-@click.option("-t", "--topic", "topics", multiple=True, help="The topic; may be repeated.")
-@click.option(
-    "--pattern",
-    default="",
-    metavar="REGEX",
-    help="All topics whose whole name matches, instead of -t.",
-)
+@topic_options
 @click.option(
     "--left",
     default="master",

@@ -50,6 +50,20 @@ def name_servers(command: F) -> F:
     return _name_servers(access_options(command))
 
 
+_topics = click.option("-t", "--topic", "topics", multiple=True, help="The topic; may be repeated.")
+_pattern = click.option(
+    "--pattern",
+    default="",
+    metavar="REGEX",
+    help="All topics whose whole name matches, instead of -t.",
+)
+
+
+def topic_options(command: F) -> F:
+    """Add the options that say which topics a job is about."""
+    return _topics(_pattern(command))
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
