@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.memory import UNKNOWN_SIZE, physical_memory
 from tests.allocation import BUFFERS, IS_GLIBC, ROUNDS, SIZE
 
-pytestmark = pytest.mark.skipif(not IS_GLIBC, reason="only glibc's malloc is set")
+needs_glibc = pytest.mark.skipif(not IS_GLIBC, reason="only glibc's malloc is set")
 
 CODE = """
 from roquet.common.memory import keep_freed_memory
@@ -33,11 +34,22 @@ def page_faults(**environment: str) -> int:
     )
 
 
+@needs_glibc
 def test_freed_buffers_are_there_for_the_next_ones() -> None:
     assert page_faults() < 1000
 
 
+@needs_glibc
 def test_what_the_environment_says_of_malloc_counts() -> None:
     pages = ROUNDS * BUFFERS * SIZE // os.sysconf("SC_PAGESIZE")
 
     assert page_faults(MALLOC_TRIM_THRESHOLD_="131072") > pages / 2
+
+
+def test_a_system_that_does_not_tell_its_memory_has_as_much_as_apache_takes_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert physical_memory() > 1 << 20
+    monkeypatch.delattr(os, "sysconf")
+
+    assert physical_memory() == UNKNOWN_SIZE

@@ -5,12 +5,12 @@ from __future__ import annotations
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.store import BrokerRole, FlushDisk
 from roquet.broker.delivery.ack_gate import AckConfig
-from roquet.broker.delivery.memory import physical_memory
 from roquet.broker.handlers.pull import PullConfig
 from roquet.broker.handlers.send_context import SendConfig
 from roquet.broker.maintenance.registration import BrokerIdentity
 from roquet.broker.metadata.topics import topics_at_start
 from roquet.broker.transactions.open_table import CheckRules
+from roquet.common.memory import physical_memory
 from roquet.protocol.bodies.tables import TopicConfig
 from roquet.protocol.records.record import host_bytes
 from roquet.replication import master, slave

@@ -1,4 +1,4 @@
-"""Settings of the C library's memory allocator."""
+"""The machine's memory, and what the C library keeps of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ _MMAP_THRESHOLD: Final = -3
 """Numbers of mallopt's parameters, from glibc's malloc.h."""
 _KEPT_MAX: Final = 32 << 20
 _BLOCK_MAX: Final = 16 << 20
+UNKNOWN_SIZE: Final = 24 * 1024**3
+"""Apache's default where the system does not tell its memory."""
 _OWNERS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -31,3 +33,11 @@ def keep_freed_memory() -> None:
         return
     mallopt(_MMAP_THRESHOLD, _BLOCK_MAX)
     mallopt(_TRIM_THRESHOLD, _KEPT_MAX)
+
+
+def physical_memory() -> int:
+    """Bytes of memory in this machine."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return UNKNOWN_SIZE
