@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final
 
+from roquet.common.bounded_dict import BoundedDict
 from roquet.protocol.remoting.command import BINARY, JSON, OPAQUE_AT, RESPONSE, Command
 
 _SIZE: Final = Struct(">i")
@@ -38,7 +39,7 @@ class ResponseTemplate:
         self._always = always
         self._names = names
         self._json = self._json_template()
-        self._binary: dict[tuple[int, ...], tuple[bytes, ...]] = {}
+        self._binary: BoundedDict[tuple[int, ...], tuple[bytes, ...]] = BoundedDict(_PIECES_MAX)
 
     def json(self, opaque: bytes, values: Sequence[bytes], body_size: int = 0) -> bytes:
         """Encode a response with a JSON header.
@@ -88,7 +89,5 @@ class ResponseTemplate:
         for name, size in zip(names, sizes, strict=True):
             pieces.append(frame[before : at + name])
             before = at = at + name + size
-        if len(self._binary) >= _PIECES_MAX:
-            self._binary.clear()
         self._binary[sizes] = found = tuple(pieces)
         return found
