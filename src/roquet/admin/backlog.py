@@ -13,9 +13,8 @@ from typing import Any
 
 from roquet.admin.cluster import Cluster
 from roquet.errors import RoquetError
-from roquet.protocol.bodies.tables import BrokerData, GroupTable, parse, queue_from_json
+from roquet.protocol.bodies.tables import BrokerData, GroupTable, parse, queue_of_key
 from roquet.protocol.headers.admin import GroupHeader
-from roquet.protocol.json.dialect import load
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
 
@@ -93,7 +92,7 @@ async def _of_group(cluster: Cluster, address: str, group: str) -> list[QueueBac
 def _queues_of(group: str, stats: Mapping[str, Any]) -> list[QueueBacklog]:
     """Read a ConsumeStats. The keys of its table are queues as JSON texts."""
     return [
-        _of_queue(group, queue_from_json(load(key)), at)
+        _of_queue(group, queue_of_key(key), at)
         for key, at in (stats.get("offsetTable") or {}).items()
     ]
 

@@ -33,11 +33,20 @@ from roquet.protocol.bodies.tables import (
     TopicConfig,
     TopicTable,
     parse,
+    queue_key,
+    queue_of_key,
 )
 from roquet.protocol.filters.tags import SQL92
-from roquet.protocol.json.dialect import dump_ascii, dump_bytes, dump_dialect, dump_file, load
+from roquet.protocol.json.dialect import (
+    ObjectKeys,
+    dump_ascii,
+    dump_bytes,
+    dump_dialect,
+    dump_file,
+    load,
+)
 from roquet.protocol.records.message import MessageQueue
-from tests.protocol.strategies import names, registrations
+from tests.protocol.strategies import names, registrations, text
 
 VERSION = '{"counter":5,"timestamp":1700000000000}'
 TOPIC = (
@@ -369,6 +378,14 @@ def test_queue_locks_are_read_as_they_were_written(
     locks = QueueLocks(group, client, queues)
 
     assert parse(dump_bytes(locks.to_json()), QueueLocks.from_json) == locks
+
+
+@given(st.builds(MessageQueue, text, names, st.integers(0, 100)))
+def test_a_queue_is_a_key_as_apache_writes_it(queue: MessageQueue) -> None:
+    key = queue_key(queue)
+
+    assert list(json.loads(key)) == ["brokerName", "queueId", "topic"]
+    assert [queue_of_key(each) for each in load(dump_dialect(ObjectKeys({key: 1})))] == [queue]
 
 
 @pytest.mark.parametrize(

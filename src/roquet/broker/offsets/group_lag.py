@@ -11,7 +11,7 @@ from roquet.broker.metadata.members import Consumers
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.steps import Steps, in_parts
-from roquet.protocol.bodies.tables import TopicConfig, queue_to_json
+from roquet.protocol.bodies.tables import TopicConfig, queue_key
 from roquet.protocol.json.dialect import ObjectKeys, dump_bytes, dump_dialect
 from roquet.protocol.records.message import MessageQueue
 from roquet.storage.store import Store
@@ -96,7 +96,7 @@ class GroupLag:
         """The JSON of each queue with its OffsetWrapper."""
         for queue_id in self._metadata.topic_registry.queues_to_scan(topic.name, topic.read_queues):
             queue = MessageQueue(topic.name, self._broker_name, queue_id)
-            yield dump_bytes(queue_to_json(queue)).decode(), self._offset_wrapper(group, queue)
+            yield queue_key(queue), self._offset_wrapper(group, queue)
 
     def _offset_wrapper(self, group: str, queue: MessageQueue) -> dict[str, int]:
         """The fields of Apache's OffsetWrapper; `lastTimestamp` is of the last consumed message."""

@@ -16,8 +16,8 @@ from roquet.client._net.tasks import attempt
 from roquet.common.files import read_with_backup, replace_with_backup
 from roquet.common.runtime import Runtime
 from roquet.errors import ConfigError, StoreError
-from roquet.protocol.bodies.tables import parse, queue_from_json, queue_to_json
-from roquet.protocol.json.dialect import ObjectKeys, dump_dialect, dump_file, load
+from roquet.protocol.bodies.tables import parse, queue_key, queue_of_key
+from roquet.protocol.json.dialect import ObjectKeys, dump_file
 from roquet.protocol.json.numbers import as_int64
 from roquet.protocol.records.message import MessageQueue
 
@@ -124,17 +124,15 @@ def local_offsets(
 
 
 def _to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
-    keys = (
-        (dump_dialect(queue_to_json(queue)).decode(), offset)
-        for queue, offset in sorted(offsets.items())
-    )
-    return {"offsetTable": ObjectKeys(keys)}
+    return {
+        "offsetTable": ObjectKeys(
+            {queue_key(queue): offset for queue, offset in sorted(offsets.items())}
+        )
+    }
 
 
 def _from_json(json: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    return {
-        queue_from_json(load(key)): as_int64(offset) for key, offset in json["offsetTable"].items()
-    }
+    return {queue_of_key(key): as_int64(offset) for key, offset in json["offsetTable"].items()}
 
 
 def _read(folder: Path) -> dict[MessageQueue, int]:

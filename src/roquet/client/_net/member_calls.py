@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roquet.errors import PeerError
-from roquet.protocol.bodies.tables import ConsumerData, queue_from_json, queue_to_json
+from roquet.protocol.bodies.tables import ConsumerData, queue_from_json, queue_key, queue_of_key
 from roquet.protocol.json.dialect import ObjectKeys, dump_bytes, dump_dialect, load
 from roquet.protocol.json.numbers import as_int64, json_long
 from roquet.protocol.records.message import MessageQueue
@@ -62,7 +62,7 @@ def reset_offsets(body: bytes) -> dict[MessageQueue, int]:
         table: Any = load(body)["offsetTable"]
         if isinstance(table, list):
             return {queue_from_json(entry): json_long(entry, "offset") for entry in table}
-        return {queue_from_json(load(key)): as_int64(offset) for key, offset in table.items()}
+        return {queue_of_key(key): as_int64(offset) for key, offset in table.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PeerError(
             f"request to reset offsets without a table of offsets: {error!r}"
@@ -109,6 +109,4 @@ def consumed_body(is_done: bool, spent_ms: int) -> bytes:
 
 
 def _by_queue(table: Mapping[MessageQueue, object]) -> ObjectKeys:
-    return ObjectKeys(
-        {dump_bytes(queue_to_json(queue)).decode(): table[queue] for queue in sorted(table)}
-    )
+    return ObjectKeys({queue_key(queue): table[queue] for queue in sorted(table)})

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar
 from roquet.common.units import Int32, Int64
 from roquet.protocol.bodies.body import Body, Member, Table, WriteOnly
 from roquet.protocol.filters.tags import EVERYTHING, TAG, TagFilter, tag_filter
-from roquet.protocol.json.dialect import IntKeys, load
+from roquet.protocol.json.dialect import IntKeys, dump_bytes, load
 from roquet.protocol.json.numbers import NumberError, as_int64, json_int
 from roquet.protocol.records.message import READ_WRITE, MessageQueue
 
@@ -251,6 +251,16 @@ def queue_from_json(json: Mapping[str, Any]) -> MessageQueue:
 
 def queue_to_json(queue: MessageQueue) -> dict[str, Any]:
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def queue_key(queue: MessageQueue) -> str:
+    """A queue as the key of a table, for `ObjectKeys`."""
+    return dump_bytes(queue_to_json(queue)).decode()
+
+
+def queue_of_key(key: str) -> MessageQueue:
+    """The queue that is a key of a decoded table."""
+    return queue_from_json(load(key))
 
 
 def _read_queues(json: Iterable[Mapping[str, Any]] | None) -> frozenset[MessageQueue]:

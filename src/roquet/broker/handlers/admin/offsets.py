@@ -16,7 +16,7 @@ from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.limited_log import LimitedLog
 from roquet.common.steps import Steps
 from roquet.errors import Refused
-from roquet.protocol.bodies.tables import TopicConfig, queue_to_json
+from roquet.protocol.bodies.tables import TopicConfig, queue_key, queue_to_json
 from roquet.protocol.headers.offsets import CloneOffsetHeader, ResetOffsetHeader
 from roquet.protocol.json.dialect import ObjectKeys, dump_bytes, dump_dialect
 from roquet.protocol.records.message import MessageQueue
@@ -168,9 +168,7 @@ class OffsetAdmin:
 
 
 def _table(offsets: dict[MessageQueue, int]) -> bytes:
-    table = ObjectKeys(
-        {dump_bytes(queue_to_json(queue)).decode(): offset for queue, offset in offsets.items()}
-    )
+    table = ObjectKeys({queue_key(queue): offset for queue, offset in offsets.items()})
     return dump_dialect({"offsetTable": table})
 
 

@@ -17,7 +17,7 @@ from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.steps import Steps
 from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies import sliced as sliced_bodies
-from roquet.protocol.bodies.tables import TopicConfig, queue_to_json
+from roquet.protocol.bodies.tables import TopicConfig, queue_key
 from roquet.protocol.headers.admin import CreateTopicHeader, TopicHeader
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.message import MessageQueue, check_topic
@@ -127,10 +127,7 @@ class TopicAdmin:
             name, self._known(name).write_queues
         )
         offsets = yield from sliced_bodies.object_keys(
-            (
-                dump_bytes(queue_to_json(MessageQueue(name, self._broker_name, queue_id))).decode(),
-                bounds,
-            )
+            (queue_key(MessageQueue(name, self._broker_name, queue_id)), bounds)
             for queue_id, bounds in enumerate(map(partial(self._bounds, name), queue_ids))
         )
         return request.answer(ResponseCode.SUCCESS, body=b'{"offsetTable":%b}' % offsets)
