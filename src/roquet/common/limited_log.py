@@ -14,16 +14,15 @@ KINDS_MAX: Final = 1000
 
 
 class LimitedLog:
-    """A logger that writes at most one line per kind of event in `period_s`.
+    """A logger that writes at most one line per kind of event in `PERIOD_S`.
 
     The next line of the kind says how many were left out.
 
     :param log: the logger that writes the lines.
     """
 
-    def __init__(self, log: logging.Logger, period_s: float = PERIOD_S) -> None:
+    def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._period_s = period_s
         self._told: BoundedDict[str, tuple[float, int]] = BoundedDict(KINDS_MAX)
 
     def warning(self, kind: str, now: float, message: str, *args: object) -> None:
@@ -31,13 +30,13 @@ class LimitedLog:
         self.tell(logging.WARNING, kind, now, message, *args)
 
     def tell(self, level: int, kind: str, now: float, message: str, *args: object) -> None:
-        """Log a line, unless one of its kind was logged less than `period_s` ago.
+        """Log a line, unless one of its kind was logged less than `PERIOD_S` ago.
 
         :param kind: the key of the event; lines of one kind are limited together.
         :param now: the event loop's clock in seconds.
         """
-        told_at, left_out = self._told.get(kind, (-self._period_s, 0))
-        if now - told_at < self._period_s:
+        told_at, left_out = self._told.get(kind, (-PERIOD_S, 0))
+        if now - told_at < PERIOD_S:
             self._told[kind] = told_at, left_out + 1
             return
         self._told[kind] = now, 0

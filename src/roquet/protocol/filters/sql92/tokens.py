@@ -71,21 +71,21 @@ class Tokens:
         self._text = text
         self._last_line_end = max(text.rfind("\n"), text.rfind("\r"))
         self._at = 0
-        self._waiting: list[Token] = []
+        self._next: Token | None = None
 
-    def peek(self, ahead: int = 0) -> Token:
-        """Return the next token, or one further ahead, without consuming it.
+    def peek(self) -> Token:
+        """Return the next token without consuming it.
 
         :raises FilterError: the text there is no token.
         """
-        while len(self._waiting) <= ahead:
-            self._waiting.append(self._read())
-        return self._waiting[ahead]
+        if self._next is None:
+            self._next = self._read()
+        return self._next
 
     def take(self) -> Token:
         """Return the next token and consume it."""
         token = self.peek()
-        del self._waiting[0]
+        self._next = None
         return token
 
     def _read(self) -> Token:
