@@ -36,6 +36,6 @@ def test_another_value_of_a_key_removes_nothing() -> None:
     bounded: BoundedDict[str, int] = BoundedDict(2)
     bounded["a"] = bounded["b"] = 1
 
-    bounded["a"] = 2
+    bounded["b"] = 2
 
-    assert bounded == {"a": 2, "b": 1}
+    assert bounded == {"a": 1, "b": 2}

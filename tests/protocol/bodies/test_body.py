@@ -125,6 +125,24 @@ def test_numbers_are_bare_keys() -> None:
     assert parts.with_entries({}, left_out=3) == Parts({}, parts.numbers)
 
 
+@dataclass(frozen=True, slots=True)
+class Doubled(Body):
+    number: Int32 = 0
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> Doubled:
+        return cls(2 * json["number"])
+
+
+@dataclass(frozen=True, slots=True)
+class Outer(Body):
+    inner: Doubled = Doubled()
+
+
+def test_a_body_in_another_is_read_as_its_class_reads_it() -> None:
+    assert Outer.from_json({"inner": {"number": 4}}) == Outer(Doubled(8))
+
+
 def test_a_field_of_an_unknown_type_is_an_error() -> None:
     @dataclass(frozen=True, slots=True)
     class Odd(Body):

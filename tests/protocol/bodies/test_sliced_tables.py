@@ -129,6 +129,18 @@ def test_what_is_no_table_is_refused(body: bytes) -> None:
         finished(sliced_tables.table(TopicTable, body))
 
 
+@pytest.mark.parametrize("count", [1, COUNT])
+def test_an_entry_that_is_left_out_is_logged_once(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    document = topics(count=count).to_json()
+    document["topicConfigTable"]["odd"] = {"topicName": "odd", "perm": "x"}
+
+    table = finished(sliced_tables.table(TopicTable, dump_bytes(document)))
+
+    assert (len(table.topics), table.left_out, len(caplog.records)) == (count, 1, 1)
+
+
 def test_a_registration_says_what_reading_it_at_once_says() -> None:
     body = dump_bytes(Registration(topics()).to_json())
 
