@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final, Self, Unpack
 
 from roquet.client._net.client import Client
+from roquet.client._net.groups import AnswerCheck
 from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE
 from roquet.client._send.encoder import MessageEncoder, MessageFields, message_of
 from roquet.client._send.queue_choice import pick_of
@@ -73,11 +74,12 @@ class Producer(Client):
         )
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
         self._encoder = MessageEncoder(unique_keys, compress_from_size)
+        self._answer_check: AnswerCheck | None = None
         self._requests = Requests(self._session, self._routes, self._sender, self._encoder)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        self._session.membership.join_as_producer(self._group)
+        self._session.membership.join_as_producer(self._group, self._answer_check)
         return self
 
     async def send(

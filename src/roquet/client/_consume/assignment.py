@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from roquet.client._consume.fetcher import FetchSettings, QueueFetcher
@@ -184,11 +183,11 @@ class Assignment:
         await asyncio.gather(
             *(self._store(queue, running.fetcher) for queue, running in list(queues.items()))
         )
-        await attempt(self._offsets.save, "saving offsets")
+        await attempt(self._offsets.save(), "saving offsets")
 
     async def _store(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
         await attempt(
-            partial(self._offsets.store, queue, fetcher.consumer_offset),
+            self._offsets.store(queue, fetcher.consumer_offset),
             f"storing the offset of {queue}",
         )
 

@@ -77,7 +77,7 @@ class LocalOffsets:
         """Set an offset and try to save it. If that fails, the next `save` writes it."""
         self._offsets[queue] = offset
         self._is_saved = False
-        await attempt(self.save, "saving offsets")
+        await attempt(self.save(), "saving offsets")
 
     def forget(self, queue: MessageQueue) -> None:
         """Do nothing: no other member changes the offsets in this file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import Final
 
 from roquet.client._consume.allocation import Strategy, allocate
@@ -63,7 +62,7 @@ class Rebalancer:
             is_soon = self._is_incomplete or self._resets
             await pause(self.due, SOON_S if is_soon else PERIOD_S)
             await self._carry_out_resets()
-            await attempt(self.rebalance, f"rebalancing group {self._group}")
+            await attempt(self.rebalance(), f"rebalancing group {self._group}")
 
     async def rebalance(self) -> None:
         """Rebalance all topics now."""
@@ -117,7 +116,7 @@ class Rebalancer:
         """
         for queue, offset in list(self._resets.items()):
             is_stored = await attempt(
-                partial(self._reset_queue, queue, offset), f"resetting {queue} to offset {offset}"
+                self._reset_queue(queue, offset), f"resetting {queue} to offset {offset}"
             )
             if is_stored and self._resets[queue] == offset:
                 del self._resets[queue]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
-from functools import partial
 from typing import Final, TypeVar
 
 from roquet.client._net.groups import AnswerCheck, GroupMember, Groups
@@ -88,22 +87,23 @@ class Heartbeats:
                 )
 
     async def _send_to_all(self, request: Command, what: str) -> list[AccessDenied]:
-        denials: list[AccessDenied] = []
-
-        async def send(address: str) -> None:
-            try:
-                checked(await self._call(address, request, TIMEOUT_MS), address)
-            except AccessDenied as denial:
-                denials.append(denial)
-                raise
-
         addresses = sorted(
             at for at in self._routes.addresses() if self._groups.consumers or at.is_master
         )
-        await asyncio.gather(
-            *(attempt(partial(send, at.address), f"{what} to {at.address}") for at in addresses)
-        )
+        denials: list[AccessDenied] = []
+
+        async def send(address: str) -> None:
+            await attempt(self._send(address, request, denials), f"{what} to {address}")
+
+        await asyncio.gather(*(send(at.address) for at in addresses))
         return denials
+
+    async def _send(self, address: str, request: Command, denials: list[AccessDenied]) -> None:
+        try:
+            checked(await self._call(address, request, TIMEOUT_MS), address)
+        except AccessDenied as denial:
+            denials.append(denial)
+            raise
 
     async def leave_all(self) -> None:
         """Unregister all groups, consumers first: their other members wait for the queues.

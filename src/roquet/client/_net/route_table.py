@@ -105,7 +105,7 @@ class RouteTable:
 
     async def _refresh_once(self, topic: str) -> None:
         try:
-            await attempt(partial(self.refresh, topic), f"refreshing the route of {topic}")
+            await attempt(self.refresh(topic), f"refreshing the route of {topic}")
         finally:
             self._refreshing.discard(topic)
 

@@ -61,19 +61,17 @@ async def every(period_s: float, work: Callable[[], Awaitable[object]], what: st
     works = True
     while True:
         await asyncio.sleep(period_s)
-        works = await attempt(work, what, logging.WARNING if works else logging.DEBUG)
+        works = await attempt(work(), what, logging.WARNING if works else logging.DEBUG)
 
 
-async def attempt(
-    work: Callable[[], Awaitable[object]], what: str, level: int = logging.WARNING
-) -> bool:
-    """Run `work`; return whether it succeeded. A failure is logged.
+async def attempt(work: Awaitable[object], what: str, level: int = logging.WARNING) -> bool:
+    """Await `work`; return whether it succeeded. A failure is logged.
 
     :param what: the name of the work in the log.
     :param level: the log level of expected errors (`RoquetError`).
     """
     try:
-        await work()
+        await work
     except RoquetError as error:
         log.log(level, "client task failed: task=%r error=%s", what, error)
     except Exception:
