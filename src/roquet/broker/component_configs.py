@@ -7,7 +7,7 @@ from roquet.broker.config.store import BrokerRole, FlushDisk
 from roquet.broker.delivery.ack_gate import AckConfig
 from roquet.broker.handlers.pull import PullConfig
 from roquet.broker.handlers.send_context import SendConfig
-from roquet.broker.maintenance.registration import BrokerIdentity
+from roquet.broker.maintenance.registration import BrokerIdentity, RegistrationConfig
 from roquet.broker.metadata.topics import topics_at_start
 from roquet.broker.transactions.open_table import CheckRules
 from roquet.common.memory import physical_memory
@@ -145,6 +145,15 @@ def identity(config: BrokerConfig) -> BrokerIdentity:
         config.broker_id,
         config.address,
         config.ha_address,
+    )
+
+
+def registration_config(config: BrokerConfig) -> RegistrationConfig:
+    return RegistrationConfig(
+        config.register_period_ms,
+        config.register_broker_timeout_mills,
+        config.compressed_register,
+        config.broker_permission,
     )
 
 

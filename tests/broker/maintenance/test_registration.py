@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.maintenance.registration import BrokerIdentity, Registrar
+from roquet.broker.maintenance.registration import BrokerIdentity, Registrar, RegistrationConfig
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.protocol.bodies.tables import DataVersion, Route, TopicConfig, TopicTable, parse
@@ -57,8 +57,7 @@ class World:
             NAME_SERVERS,
             BrokerIdentity("c", "b", broker_id, f"{address}:10911", f"{address}:10912"),
             lambda: self.table,
-            compressed=compressed,
-            permission=permission,
+            RegistrationConfig(compressed=compressed, permission=permission),
             master_known=(lambda ha, main: self.masters.append((ha, main))) if broker_id else None,
             order_known=self.ordered.append,
         )

@@ -47,6 +47,23 @@ class BrokerIdentity:
     ha_address: str
 
 
+@dataclass(frozen=True, slots=True)
+class RegistrationConfig:
+    """The settings of registrations.
+
+    :param period_ms: the time between two registrations.
+    :param timeout_ms: how long a name server may take to answer.
+    :param compressed: whether the body is compressed (`compressedRegister`).
+    :param permission: the broker's permission. If it is not read and write, all topics are
+        registered with it.
+    """
+
+    period_ms: int = 30_000
+    timeout_ms: int = 6000
+    compressed: bool = False
+    permission: int = READ_WRITE
+
+
 class Registrar:
     """Registers one broker periodically and after each change of its topics.
 
@@ -55,11 +72,6 @@ class Registrar:
     Invariant: every change reported by `soon` reaches every name server that answers.
 
     :param topics: gives the present topics.
-    :param period_ms: the time between two registrations.
-    :param timeout_ms: how long a name server may take to answer.
-    :param compressed: whether the body is compressed (`compressedRegister`).
-    :param permission: the broker's permission. If it is not read and write, all topics are
-        registered with it.
     :param master_known: on a slave, called with the master's HA address and its address for
         requests whenever they change.
     :param order_known: called with the names of the ordered topics, if a name server has any.
@@ -72,11 +84,8 @@ class Registrar:
         name_servers: Sequence[str],
         identity: BrokerIdentity,
         topics: Callable[[], TopicTable],
+        config: RegistrationConfig,
         *,
-        period_ms: int = 30_000,
-        timeout_ms: int = 6000,
-        compressed: bool = False,
-        permission: int = READ_WRITE,
         master_known: Callable[[str | None, str | None], None] | None = None,
         order_known: Callable[[frozenset[str]], None] | None = None,
         slices: Slices | None = None,
@@ -85,10 +94,8 @@ class Registrar:
         self._channels = channels
         self._identity = identity
         self._topics = topics
-        self._period_ms = period_ms
-        self._timeout_ms = timeout_ms
-        self._compressed = compressed
-        self._permission = permission
+        self._config = config
+        self._permission = config.permission
         self._restrictions = 0
         self._master_known = master_known
         self._order_known = order_known
@@ -127,7 +134,7 @@ class Registrar:
         await asyncio.gather(*map(self._say_goodbye, self._wanted))
 
     async def _keep_telling(self, address: str) -> None:
-        wait_ms = min(FIRST_AGAIN_MS, self._period_ms)
+        wait_ms = min(FIRST_AGAIN_MS, self._config.period_ms)
         while True:
             self._wanted[address].clear()
             await self._tell(address)
@@ -135,7 +142,7 @@ class Registrar:
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._wanted[address].wait()
             except TimeoutError:
-                wait_ms = self._period_ms
+                wait_ms = self._config.period_ms
 
     async def _tell(self, address: str) -> None:
         try:
@@ -154,9 +161,13 @@ class Registrar:
     async def _answer(self, address: str) -> Command:
         """Send a registration. After a timeout it is sent again, over a new connection."""
         try:
-            return await self._channels.call(address, await self._request(), self._timeout_ms)
+            return await self._call(address)
         except CallTimeout:
-            return await self._channels.call(address, await self._request(), self._timeout_ms)
+            return await self._call(address)
+
+    async def _call(self, address: str) -> Command:
+        request = await self._request()
+        return await self._channels.call(address, request, self._config.timeout_ms)
 
     def _take(self, address: str, answer: Command) -> None:
         if self._master_known is not None:
@@ -205,7 +216,7 @@ class Registrar:
             own.cluster,
             own.ha_address,
             own.broker_id,
-            self._compressed,
+            self._config.compressed,
             checksum(body),
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
@@ -215,7 +226,7 @@ class Registrar:
         state = table.version, self._restrictions
         if self._encoded is None or self._encoded[0] != state:
             registered = self._registered(table)
-            if self._compressed:
+            if self._config.compressed:
                 work = compressed_registration.written(bodies.Registration(registered))
             else:
                 work = sliced_bodies.registration(registered)
