@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.config.broker import BrokerConfig, read_config
+from roquet.broker.config.broker import BrokerConfig, read_config, save_role
 from roquet.broker.config.limits import Limits
 from roquet.broker.config.store import BrokerRole, FlushDisk
 from roquet.common.properties import parse
@@ -285,3 +285,27 @@ def test_filter_bits_without_notes_to_hold_them_are_warned_of(noted: str, expect
     pairs = [("enableCalcFilterBitMap", "true"), ("enableConsumeQueueExt", noted)]
     _, warnings = read_config(pairs, environment={})
     assert len([warning for warning in warnings if "enableCalcFilterBitMap" in warning]) == expected
+
+
+def test_a_new_role_is_written_into_the_file_and_the_other_lines_stay(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    old = "# ours\nbrokerRole=SLAVE\nbrokerId = 1\nlistenPort=10911\n"
+    path.write_text(old)
+    pairs = {"brokerRole": "SYNC_MASTER", "brokerId": "0", "brokerConfigPath": str(path)}
+
+    save_role(read_config(pairs.items())[0])
+
+    new = parse(path.read_text())
+    assert dict(new.pairs) == {"brokerRole": "SYNC_MASTER", "brokerId": "0", "listenPort": "10911"}
+    assert path.read_text().startswith("# ours\n")
+    assert path.with_name("broker.conf.bak").read_text() == old
+
+
+def test_a_broker_without_a_file_writes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    save_role(BrokerConfig())
+
+    assert list(tmp_path.iterdir()) == []

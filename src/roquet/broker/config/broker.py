@@ -1,4 +1,4 @@
-"""Reads broker.conf into frozen dataclasses; names and defaults are Apache's.
+"""Reads broker.conf into frozen dataclasses, and writes a role into it; names are Apache's.
 
 See docs/broker/configuration.md#how-the-file-is-read.
 """
@@ -18,6 +18,8 @@ from roquet.broker.config.filter import FilterSettings
 from roquet.broker.config.java import JavaSettings
 from roquet.broker.config.limits import Limits
 from roquet.broker.config.store import BrokerRole, ReplicationSettings, StoreSettings
+from roquet.common.files import replace_with_backup
+from roquet.common.properties import changed
 from roquet.common.settings import read_settings, setting
 from roquet.errors import ConfigError
 from roquet.protocol.records.message import READ_WRITE, TRACE_TOPIC, Permission
@@ -201,6 +203,21 @@ def read_config(
             " stored in extension units of queue entries"
         )
     return config, warnings
+
+
+def save_role(config: BrokerConfig) -> None:
+    """Write role and id into the broker's configuration file, if it has one.
+
+    All other lines stay as they are. The old file is kept as `.bak`.
+
+    :raises OSError, ValueError: the file cannot be read or written.
+    """
+    if not config.broker_config_path:
+        return
+    path = Path(config.broker_config_path)
+    text = path.read_text(encoding="utf-8")
+    new = {"brokerRole": config.replication.broker_role.name, "brokerId": str(config.broker_id)}
+    replace_with_backup(path, changed(text, new).encode())
 
 
 def _completed(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerConfig:

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from roquet.broker.config.broker import MASTER_ID, BrokerConfig
-from roquet.broker.config.file import save_role
+from roquet.broker.config.broker import MASTER_ID, BrokerConfig, save_role
 from roquet.broker.config.store import BrokerRole
 from roquet.broker.ha.follower import MasterFollower
 from roquet.broker.ha.peers import BrokerLiveness, addresses_of, life_of, log_range_of

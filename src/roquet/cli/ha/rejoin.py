@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from roquet.admin.cluster import Cluster
-from roquet.broker.config.broker import MASTER_ID, BrokerConfig
-from roquet.broker.config.file import save_role
+from roquet.broker.config.broker import MASTER_ID, BrokerConfig, save_role
 from roquet.broker.config.store import BrokerRole
 from roquet.broker.ha.rejoin import Divergence, RejoinStore
 from roquet.cli.access import access
