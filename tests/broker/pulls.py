@@ -8,6 +8,7 @@ from pathlib import Path
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.read_balance import ReadBalance
+from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.handlers.fastpath.pull import FastPull
 from roquet.broker.handlers.pull import PullConfig, PullHandler
 from roquet.broker.metadata.filter_data import FilterRegistry
@@ -91,7 +92,9 @@ class Side:
             self.long_polls,
             self.filters,
             self.traffic,
-            OffsetMovedEvents(self.store, EndOfTurn(lambda: None), "b", lambda: NOW_MS),
+            OffsetMovedEvents(
+                self.store, WriteGate(), EndOfTurn(lambda: None), "b", lambda: NOW_MS
+            ),
         )
         self.connection = Connection(
             pulls.routes() | {FORBID: self._forbid},

@@ -14,6 +14,7 @@ from roquet.broker.config.delay_levels import DelayLevels
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.ack_gate import AckConfig, AckGate
 from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.handlers.fastpath.send import FastSend
 from roquet.broker.handlers.send import SendHandler
 from roquet.broker.handlers.send_context import SendConfig, SendContext
@@ -70,15 +71,16 @@ class Side:
             self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS
         )
         ack_gate = AckGate(AckConfig(False, False), self.store.log, None, lambda: 0.0)
+        self.write_gate = gate = WriteGate()
         turn, levels = EndOfTurn(self.store.end_turn), DelayLevels((1000, 5000))
         now_ms, chance = lambda: NOW_MS, random.Random(1)
         clock = StampClock(Runtime(now_ms, chance, lambda: 0.0))
         send_context = SendContext(
-            SendConfig("C", levels), self.store, metadata, ack_gate, turn, now_ms, chance
+            SendConfig("C", levels), self.store, metadata, gate, ack_gate, turn, now_ms, chance
         )
         sends = SendHandler(
             send_context,
-            HalfMessages(self.store, metadata, ConsumerOffsets(), turn, clock, levels),
+            HalfMessages(self.store, gate, metadata, ConsumerOffsets(), turn, clock, levels),
             Slices(),
         )
         self.sent_slowly = 0

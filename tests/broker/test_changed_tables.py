@@ -133,7 +133,7 @@ class SendsAndChanges(RuleBasedStateMachine):
     @rule(why=st.sampled_from(["", "", "the drive is used beyond 90%"]))
     def refuse_messages(self, why: str) -> None:
         for side in self.sides:
-            side.store.why_full = why
+            side.write_gate.close(why)
         self._send_again()
 
     @rule(trouble=st.sampled_from([None, None, errno.ENOSPC]))

@@ -128,7 +128,7 @@ def deleted(broker: Broker) -> None:
 
 
 def full(broker: Broker) -> None:
-    broker.store.why_full = "the drive is full"
+    broker.parts.write_gate.close("the drive is full")
 
 
 def held_up(broker: Broker) -> None:

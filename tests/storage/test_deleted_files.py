@@ -91,7 +91,7 @@ def test_a_sync_of_a_log_whose_file_is_gone_fails_and_is_the_last_one(
     with pytest.raises(UnreadableFile, match=GONE):
         flush(store)
     assert store.take_failure()
-    assert str(path) in store.why_full
+    assert str(path) in str(store.failure)
     with pytest.raises(OSError, match="no file of the store is synced any more"):
         put(store, "T", 2)
     assert store.fetch("T", 0, 0, 32, TagFilter()).count == 1, (

@@ -220,7 +220,7 @@ def test_a_store_whose_sync_failed_takes_nothing_and_says_why() -> None:
         store.log.sync_work(store.log.end)()
     drive.trouble = None
     assert (store.take_failure(), store.take_failure(), len(told)) == (True, True, 1)
-    assert "/s/commitlog" in store.why_full
+    assert "/s/commitlog" in str(told[0])
     end = store.log.end
     with pytest.raises(OSError, match="no file of the store is synced any more"):
         put(store, 10, 1)

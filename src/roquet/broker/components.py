@@ -19,6 +19,7 @@ from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.delivery.append_notifier import AppendNotifier
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.long_polls import LongPolls
+from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.ha.follower import MasterFollower
 from roquet.broker.ha.promotion import Promotion, RestartAs
 from roquet.broker.ha.slave_sync import SlaveSync
@@ -107,6 +108,7 @@ class Components:
         self.measurements = Measurements(config, store, metadata, self._clock.now_ms, loop_ms)
 
         # what follows an append
+        self.write_gate = WriteGate()
         turn_ended = Listeners[[]]()
         self.turn = EndOfTurn(turn_ended, self.measurements.turn_took)
         self.ha_server = None if config.is_slave else _ha_server(config, store)
@@ -123,6 +125,7 @@ class Components:
         )
         self.halves = HalfMessages(
             store,
+            self.write_gate,
             metadata,
             tables.offsets,
             self.turn,
@@ -132,6 +135,7 @@ class Components:
         )
         self._delayed = DelayedDelivery(
             store,
+            self.write_gate,
             config.delay_levels,
             tables.delay_offsets,
             self.turn,
@@ -173,7 +177,7 @@ class Components:
         # old files, and a drive that fails
         files_gone = self.append_notifier.slaves_look
         self._cleaning = Cleaning(
-            store, config.store, runtime, self._clock, files_gone, self.slices
+            store, self.write_gate, config.store, runtime, self._clock, files_gone, self.slices
         )
         self._checkpointing = asyncio.Lock()
         """Held while a checkpoint is made, so that two never run at once."""
@@ -182,7 +186,9 @@ class Components:
         if self.follower is not None:
             only_read.add(self.follower.stop_copying_log)
         action = config.store.sync_failure_action
-        store.failed.add(DriveFailure(action, self.ack_gate, end, only_read))
+        store.failed.add(
+            self.write_gate.sync_failed, DriveFailure(action, self.ack_gate, end, only_read)
+        )
 
     def routes(self) -> Routes:
         """The handler of each request code, and what makes fast paths."""
@@ -199,6 +205,7 @@ class Components:
             component_configs.send_config(config),
             store,
             metadata,
+            self.write_gate,
             self.ack_gate,
             self.turn,
             self._clock.now_ms,

@@ -86,7 +86,9 @@ def of_pulls(
         long_polls,
         tables.filters,
         traffic,
-        OffsetMovedEvents(store, context.turn, config.broker_name, context.now_ms),
+        OffsetMovedEvents(
+            store, context.write_gate, context.turn, config.broker_name, context.now_ms
+        ),
     )
 
 

@@ -203,9 +203,6 @@ class Store:
         self._held_up: set[str] = set()
         """Tasks that failed on the drive, by their names in log lines. While there are any, the
         checkpoint does not move."""
-        self.why_full = ""
-        """Why the store accepts no message now, empty while it accepts them. Callers check it
-        before they append."""
         self.has_untrimmed = False
         """Whether a queue could not be read when the log lost files. Its first entries point to
         deleted records until `drop_oldest` is called again."""
@@ -416,7 +413,6 @@ class Store:
         if not self._is_closed:
             self._is_closed = True
             self.log.take_no_more()
-            self.why_full = f"a sync of this broker's store has failed: {failure}"
             self.failed(failure)
         return True
 

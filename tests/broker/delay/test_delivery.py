@@ -13,6 +13,7 @@ from roquet.broker.config.delay_levels import DelayLevels, put_aside, waiting_qu
 from roquet.broker.delay.delivery import DelayedDelivery
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.broker.periodic import flush
 from roquet.common.limited_log import LimitedLog
@@ -411,7 +412,9 @@ def test_nothing_is_looked_at_while_nothing_waits(sim: Simulation) -> None:
     clock = StampClock(Runtime(now_ms, steady_ms=lambda: sim.now_s * 1000))
     clock.follow(store.log)
     looks = 0
-    delayed = DelayedDelivery(store, levels, DelayOffsets(), turn, clock, lambda *_: None)
+    delayed = DelayedDelivery(
+        store, WriteGate(), levels, DelayOffsets(), turn, clock, lambda *_: None
+    )
 
     async def put_aside_for_ten_seconds() -> None:
         properties = join_properties(put_aside({}, 2, "T", 0)).encode()
@@ -457,10 +460,10 @@ def test_a_full_drive_lets_them_wait_and_says_so_once(
 ) -> None:
     sim.run_for(1.5)  # the drive is looked at after a second, and then each ten seconds
     send_delayed(client, 1)
-    serving(node).store.why_full = "no room"
+    serving(node).parts.write_gate.close("no room")
     sim.run_for(8)
     assert bodies(node) == []
-    serving(node).store.why_full = ""
+    serving(node).parts.write_gate.open()
     sim.run_for(0.2)
     assert bodies(node) == [b"b"]
     assert logged() == [

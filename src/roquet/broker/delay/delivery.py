@@ -26,6 +26,7 @@ from roquet.broker.config.delay_levels import DelayLevels, waiting_queue
 from roquet.broker.delay.due_run import DueRun
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import StoreBusy, UnreadableFile
@@ -140,6 +141,7 @@ class DelayedDelivery:
     def __init__(
         self,
         store: Store,
+        write_gate: WriteGate,
         levels: DelayLevels,
         offsets: DelayOffsets,
         turn: EndOfTurn,
@@ -147,6 +149,7 @@ class DelayedDelivery:
         delivered: Callable[[int, int, int], None],
     ) -> None:
         self._store = store
+        self._write_gate = write_gate
         self._delays_ms = levels.ms
         self._offsets = offsets
         self._turn = turn
@@ -252,7 +255,7 @@ class DelayedDelivery:
 
     def _look(self, level: _Level) -> None:
         """Deliver a run of the level; if the store refuses it, try again after `RETRY_MS`."""
-        why = self._store.why_full
+        why = self._write_gate.why_closed
         if not why:
             try:
                 self._deliver(level)

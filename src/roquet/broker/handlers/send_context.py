@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from roquet.broker.config.delay_levels import DelayLevels
 from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.metadata.metadata import Metadata
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import GroupConfig
@@ -52,6 +53,7 @@ class SendContext:
     config: SendConfig
     store: Store
     metadata: Metadata
+    write_gate: WriteGate
     ack_gate: AckGate
     turn: EndOfTurn
     now_ms: Callable[[], int]
@@ -68,10 +70,9 @@ class SendContext:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master"
             )
-        if self.store.why_full:
+        if why := self.write_gate.why_closed:
             raise Refused(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"this broker accepts no messages: {self.store.why_full}",
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker accepts no messages: {why}"
             )
         if config.accept_from_ms > self.now_ms():
             raise Refused(

@@ -15,6 +15,7 @@ from typing import Final
 
 from roquet.broker.config.store import StoreSettings
 from roquet.broker.delay.stamp_clock import StampClock
+from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.maintenance.deletions import DeletionQueue
 from roquet.common.runtime import Runtime
 from roquet.storage.retention import PASSES_WHEN_ASKED, Usage
@@ -42,6 +43,7 @@ class Cleaning:
     def __init__(
         self,
         store: Store,
+        write_gate: WriteGate,
         settings: StoreSettings,
         runtime: Runtime,
         clock: StampClock,
@@ -49,6 +51,7 @@ class Cleaning:
         slices: Slices,
     ) -> None:
         self._store = store
+        self._write_gate = write_gate
         self._rules = settings.retention
         self._runtime = runtime
         self._clock = clock
@@ -114,11 +117,12 @@ class Cleaning:
         if self._store.failure is not None:
             return usage
         limit = self._rules.full_above
-        was_full = bool(self._store.why_full)
+        was_full = bool(self._write_gate.why_closed)
         is_full = usage.worst > limit
-        self._store.why_full = (
-            f"more than {limit:.0%} of the store's drive is used ({usage})" if is_full else ""
-        )
+        if is_full:
+            self._write_gate.close(f"more than {limit:.0%} of the store's drive is used ({usage})")
+        else:
+            self._write_gate.open()
         if is_full and not was_full:
             log.warning("drive full, messages are refused: limit=%.2f usage=%s", limit, usage)
         if was_full and not is_full:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.delivery.write_gate import WriteGate
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import StoreBusy
 from roquet.protocol.bodies.tables import queue_to_json
@@ -34,9 +35,15 @@ class OffsetMovedEvents:
     """
 
     def __init__(
-        self, store: Store, turn: EndOfTurn, broker_name: str, now_ms: Callable[[], int]
+        self,
+        store: Store,
+        write_gate: WriteGate,
+        turn: EndOfTurn,
+        broker_name: str,
+        now_ms: Callable[[], int],
     ) -> None:
         self._store = store
+        self._write_gate = write_gate
         self._turn = turn
         self._broker_name = broker_name
         self._now_ms = now_ms
@@ -74,8 +81,8 @@ class OffsetMovedEvents:
     def _append(self, body: bytes, pairs: dict[str, str]) -> None:
         store = self._store
         host = store.config.store_host
-        if store.why_full:
-            raise OSError(store.why_full)
+        if why := self._write_gate.why_closed:
+            raise StoreBusy(why)
         record = NewRecord(
             store.queue(m.OFFSET_MOVED_TOPIC, 0),
             body,

@@ -15,6 +15,7 @@ from roquet.broker.config.delay_levels import DelayLevels, put_aside, waiting_qu
 from roquet.broker.config.limits import Limits, refuse_beyond, refuse_long_properties
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.transactions.open_table import (
@@ -68,6 +69,7 @@ class HalfMessages:
     def __init__(
         self,
         store: Store,
+        write_gate: WriteGate,
         metadata: Metadata,
         offsets: ConsumerOffsets,
         turn: EndOfTurn,
@@ -77,6 +79,7 @@ class HalfMessages:
     ) -> None:
         self._count_max = (limits or Limits()).transaction_nums_max
         self._store = store
+        self._write_gate = write_gate
         self._metadata = metadata
         self._offsets = offsets
         self._turn = turn
@@ -369,7 +372,7 @@ class HalfMessages:
         :raises Refused: the drive is too full; or dispatch lags, and half messages without a queue
             entry would seem to have ended.
         """
-        if why := self._store.why_full or self._store.dispatch.lag_reason:
+        if why := self._write_gate.why_closed or self._store.dispatch.lag_reason:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"messages are refused: {why}")
 
     def roll_back(self, half: HalfRecord) -> None:

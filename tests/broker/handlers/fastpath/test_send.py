@@ -434,7 +434,8 @@ def test_a_full_drive_refuses_what_was_learnt_too() -> None:
         frames = [send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}) for n in range(8)]
         side.take(*frames)
         assert side.templates
-        end, side.store.why_full = side.store.log.end, "the drive is used beyond 90%"
+        end = side.store.log.end
+        side.write_gate.close("the drive is used beyond 90%")
         answers = side.take(*frames)
         assert [b"used beyond 90%" in answer and b'"code":14' in answer for answer in answers] == [
             True

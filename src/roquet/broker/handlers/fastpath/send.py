@@ -51,6 +51,7 @@ class FastSend:
         self, send_context: SendContext, answers: SendAnswers, connection: Connection
     ) -> None:
         self._store = send_context.store
+        self._write_gate = send_context.write_gate
         self._ack_gate = send_context.ack_gate
         self._turn = send_context.turn
         self._topics = send_context.metadata.topic_registry
@@ -102,7 +103,7 @@ class FastSend:
 
         None while the broker accepts no messages: the slow path then answers with the reason.
         """
-        if self._store.why_full or self._ack_gate.why_busy:
+        if self._write_gate.why_closed or self._ack_gate.why_busy:
             return {}
         if self._version is not self._topics.version:
             self._version = self._topics.version
