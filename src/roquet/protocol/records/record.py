@@ -15,12 +15,12 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.records.layout import (
     FIELDS,
     HOST_BITS,
-    RECORD_MAGICS,
     SIZE_MIN,
     checksum,
     fields_struct,
     find_parts,
     fixed_fields,
+    is_record_head,
     pack_into,
     record_struct,
     size_and_magic,
@@ -155,10 +155,8 @@ def decode(data: bytes | bytearray | memoryview, at: int = 0, *, verify: bool = 
     if available < SIZE_MIN:
         raise CorruptRecord(at, f"{available} bytes are too few")
     size, magic, sys_flag = _TO_DECODE.unpack_from(data, at)
-    if magic not in RECORD_MAGICS:
-        raise CorruptRecord(at, f"magic {magic:#010x}")
-    if not SIZE_MIN <= size <= available:
-        raise CorruptRecord(at, f"size {size} of {available} bytes left")
+    if not is_record_head(size, magic, available):
+        raise CorruptRecord(at, f"size {size}, magic {magic:#010x}, {available} bytes left")
     body_at, body_end, topic_at, properties_at = find_parts(data, at, size, magic, sys_flag, at)
     values = fixed_fields(sys_flag).unpack_from(data, at)
     crc = values[_CRC]
