@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.bodies.tables import DataVersion, Registration, TopicConfig, TopicTable
-from roquet.protocol.records.record import Record
+from roquet.protocol.records.layout import (
+    HOST_BITS,
+    MAGIC,
+    MAGIC_V2,
+    OFFSETS,
+    RECORD_MAGICS,
+    SIZE_MIN,
+    fields_struct,
+    fixed_fields,
+    offset_of,
+)
+from roquet.protocol.records.message import BORN_HOST_V6, STORE_HOST_V6
+from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import LANGUAGES
 from roquet.protocol.remoting.command import BINARY, JSON, Command
 
@@ -80,3 +92,63 @@ registrations = st.builds(
     ),
     st.lists(text, max_size=3).map(tuple),
 )
+
+
+def with_long_topic_size(data: bytes) -> bytes:
+    """The record as 5.x stores it: with the other magic, and 2 bytes for the topic's size."""
+    record = decode(data)
+    topic_size_at = fixed_fields(record.sys_flag).size + len(record.body)
+    size = (len(data) + 1).to_bytes(4, "big")
+    return b"".join(
+        (size, MAGIC_V2.to_bytes(4, "big"), data[8:topic_size_at], b"\0", data[topic_size_at:])
+    )
+
+
+@st.composite
+def _damaged_records(draw: st.DrawFn) -> bytes:
+    """A record of either magic of which some bytes are others, or the last ones are missing."""
+    data = draw(records).encode()
+    if draw(st.booleans()):
+        data = with_long_topic_size(data)
+    changed = bytearray(data)
+    after_host = offset_of("body_size")
+    places = st.one_of(
+        st.integers(8, len(data) - 1),
+        st.integers(after_host, len(data) - 1),
+        st.sampled_from([OFFSETS["sys_flag"] + 3, OFFSETS["magic"] + 3]),
+    )
+    for at in draw(st.lists(places, max_size=3)):
+        changed[at] = draw(st.one_of(st.integers(0, 255), st.just(changed[at] ^ 0x10)))
+    cut = draw(st.sampled_from([0, 0, 1, 2, 11, 12, 24]))
+    del changed[max(SIZE_MIN, len(changed) - cut) :]
+    return len(changed).to_bytes(4, "big") + changed[4:]
+
+
+@st.composite
+def _nearly_sound_records(draw: st.DrawFn) -> bytes:
+    """Bytes whose parts add up, or miss it by a little, wherever the body is said to end."""
+    size, sys_flag = (
+        draw(st.integers(SIZE_MIN, 200)),
+        draw(st.sampled_from((0, BORN_HOST_V6, STORE_HOST_V6, HOST_BITS))),
+    )
+    magic = draw(st.sampled_from(RECORD_MAGICS))
+    data = bytearray(draw(st.binary(min_size=size, max_size=size)))
+    fields_struct("size", "magic").pack_into(data, 0, size, magic)
+    data[OFFSETS["sys_flag"] : OFFSETS["born_ms"]] = sys_flag.to_bytes(4, "big")
+    body_at = offset_of("body", sys_flag)
+    body_end = draw(st.integers(body_at - 60, size))
+    topic_at = body_end + (1 if magic == MAGIC else 2)
+    topic_end = topic_at + draw(st.integers(0, 100))
+    properties_size = size - topic_end - 2 + draw(st.sampled_from([0, 0, 0, 1, -1, 2]))
+    for at, end, value in (
+        (body_at - 4, body_at, body_end - body_at),
+        (body_end, topic_at, topic_end - topic_at),
+        (topic_end, topic_end + 2, properties_size),
+    ):
+        if end <= size:
+            data[at:end] = (value & 2 ** (8 * (end - at)) - 1).to_bytes(end - at, "big")
+    return bytes(data)
+
+
+damaged_records = _damaged_records() | _nearly_sound_records()
+"""Bytes whose size is that of a record, with any magic; the parts of some of them add up."""
