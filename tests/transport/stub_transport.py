@@ -10,28 +10,47 @@ from roquet.transport.connection import Connection
 
 
 class StubTransport(asyncio.Transport):
-    """Invariant: `written` has what was written and not taken since."""
+    """Tells its connection to pause and resume as asyncio's transports do.
 
-    def __init__(self, peer: tuple[str, int] = ("10.0.0.9", 50_000)) -> None:
+    Invariant: `writes` are those that were not taken.
+
+    :param unread: bytes that count as not read by the peer.
+    """
+
+    def __init__(self, connection: Connection, unread: int = 0) -> None:
         super().__init__()
-        self.written = bytearray()
-        self.peer = peer
+        self._connection = connection
+        self.writes: list[bytes] = []
+        self.unread = unread
         self.is_closed = False
-        self.is_paused = False
+        self._is_reading = True
+        self._is_full = False
+        connection.connection_made(self)
+
+    def take(self) -> list[bytes]:
+        """The frames that were written since the last time, without their length fields."""
+        frames = FrameBuffer().feed(b"".join(self.writes))
+        self.writes.clear()
+        return frames
+
+    def read_all(self) -> None:
+        """The peer has read everything."""
         self.unread = 0
-        """Bytes that count as not read by the peer."""
+        if self._is_full:
+            self._is_full = False
+            self._connection.resume_writing()
+
+    def lose(self) -> None:
+        self.is_closed = True
+        self._connection.connection_lost(None)
+
+    # for the connection
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self.peer if name == "peername" else default
+        return ("10.0.0.9", 50_000) if name == "peername" else default
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-
-    def take(self) -> bytes:
-        """What was written since the last time."""
-        written = bytes(self.written)
-        self.written.clear()
-        return written
+        self.writes.append(bytes(data))
 
     def is_closing(self) -> bool:
         return self.is_closed
@@ -43,16 +62,18 @@ class StubTransport(asyncio.Transport):
         self.is_closed = True
 
     def is_reading(self) -> bool:
-        return not self.is_paused
+        return self._is_reading
 
     def pause_reading(self) -> None:
-        self.is_paused = True
+        self._is_reading = False
 
     def resume_reading(self) -> None:
-        self.is_paused = False
+        self._is_reading = True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
+        if self.unread > (high or 0) and not self._is_full:
+            self._is_full = True
+            self._connection.pause_writing()
 
     def get_write_buffer_size(self) -> int:
         return self.unread
@@ -63,11 +84,7 @@ class StubPeer:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._connect()
-
-    def _connect(self) -> None:
-        self.transport = StubTransport()
-        self._connection.connection_made(self.transport)
+        self._transport = StubTransport(connection)
 
     def ask(self, *frames: bytes) -> list[bytes]:
         """Send frames, without their length fields, in one read.
@@ -76,9 +93,9 @@ class StubPeer:
             The connection ends then, and another one takes its place.
         """
         self._connection.data_received(b"".join(_with_length(frame) for frame in frames))
-        answers = FrameBuffer().feed(self.transport.take())
-        if self.transport.is_closed:
-            self._connect()
+        answers = self._transport.take()
+        if self._transport.is_closed:
+            self._transport = StubTransport(self._connection)
         return answers
 
 

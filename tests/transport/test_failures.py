@@ -19,11 +19,15 @@ from roquet.errors import (
 )
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
+from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.failures import failure
 from roquet.transport.peers import Peers
+from roquet.transport.server import Server
+from tests.simulation.simulation import Simulation
 
-ASK = 7
+SERVER, CLIENT, PORT = "10.0.0.1", "10.0.0.2", 7000
+ASK, LEARN = 7, 8
 
 
 def failed(error: Exception) -> Command:
@@ -90,3 +94,28 @@ def test_an_error_that_quotes_its_request_is_cut() -> None:
 def test_a_peer_that_breaks_the_protocol_gets_no_response() -> None:
     with pytest.raises(PeerError):
         failed(PeerError("broken"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_drive_is_answered_without_the_names_of_files(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(request: Command, connection: Connection) -> Command:
+        raise OSError(number, os.strerror(number), "/store/commitlog/0")
+
+    async def ask() -> list[tuple[int, str | None]]:
+        channels = Channels()
+        answers = [
+            await channels.call(f"{SERVER}:{PORT}", Command(code), 1000) for code in (ASK, LEARN)
+        ]
+        await channels.close()
+        return [(answer.code, answer.remark) for answer in answers]
+
+    with Simulation(1) as sim:
+        sim.host(SERVER).call(lambda: Server({ASK: fail, LEARN: fail}).listen("0.0.0.0", PORT))
+        told = f"no room on this server's drive ({os.strerror(number)})"
+        assert sim.host(CLIENT).call(ask) == [
+            (ResponseCode.SYSTEM_ERROR, f"request {code}: {told}") for code in (ASK, LEARN)
+        ]
+    (line,) = caplog.messages
+    assert f"code={ASK} file=/store/commitlog/0 error={os.strerror(number)}" in line

@@ -1,0 +1,132 @@
+"""Calls find their responses, and none waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable
+
+import pytest
+
+from roquet.errors import CallTimeout, ConnectionClosed, Refused
+from roquet.protocol.remoting.command import Command, decode
+from roquet.transport.calls import Calls
+from roquet.transport.connection import Connection
+from tests.transport.stub_transport import StubTransport
+
+ASK = 2
+
+
+def connected(unread: int = 0) -> tuple[Connection, Calls, StubTransport]:
+    connection = Connection({})
+    return connection, connection.calls, StubTransport(connection, unread)
+
+
+def respond(connection: Connection, *opaques: int) -> None:
+    responses = [Command(0, opaque=opaque).answer(0) for opaque in opaques]
+    connection.data_received(b"".join(response.encode() for response in responses))
+
+
+async def waits(work: Awaitable[object]) -> asyncio.Future[object]:
+    task = asyncio.ensure_future(work)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_responses_find_their_calls_in_any_order() -> None:
+    connection, calls, transport = connected()
+    first = await waits(calls.call(Command(ASK), 1000))
+    others = await waits(calls.call_all([Command(ASK), Command(ASK)], 1000))
+    one, two, three = (decode(frame).opaque for frame in transport.take())
+    respond(connection, three, one, two)
+    assert (await first).opaque == one  # type: ignore[attr-defined]
+    assert [answer.opaque for answer in await others] == [two, three]  # type: ignore[attr-defined]
+    assert not calls.waiting
+
+
+async def test_requests_that_begin_together_are_one_write() -> None:
+    _, calls, transport = connected()
+    waiting = calls.begin([Command(ASK) for _ in range(3)])
+    assert len(transport.writes) == 1
+    assert [decode(frame).opaque for frame in transport.take()] == list(calls.waiting)
+    for future in waiting:
+        future.cancel()
+
+
+async def test_a_response_that_comes_too_late_is_ignored() -> None:
+    connection, calls, transport = connected()
+    with pytest.raises(CallTimeout, match=f"did not answer request {ASK} within 1 ms"):
+        await calls.call(Command(ASK), 1)
+    with pytest.raises(CallTimeout, match="did not answer 2 requests within 1 ms"):
+        await calls.call_all([Command(ASK), Command(ASK)], 1)
+    assert not calls.waiting
+    respond(connection, *(decode(frame).opaque for frame in transport.take()))
+    assert connection.is_open
+
+
+async def test_a_call_that_is_cancelled_waits_no_more() -> None:
+    _, calls, _ = connected()
+    call = await waits(calls.call(Command(ASK), 1000))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert not calls.waiting
+
+
+async def test_a_question_that_is_given_up_waits_no_more() -> None:
+    connection, calls, _ = connected()
+    request = Command(ASK)
+    waiting = calls.begin_to_ask(request)
+    calls.give_up(request)
+    respond(connection, request.opaque)
+    assert not waiting.done()
+    assert not calls.waiting
+
+
+async def test_all_calls_fail_when_the_connection_ends_and_later_ones_at_once() -> None:
+    _, calls, transport = connected()
+    waiting = [
+        await waits(calls.call(Command(ASK), 1000)),
+        await waits(calls.call_all([Command(ASK), Command(ASK)], 1000)),
+    ]
+    transport.lose()
+    for each in waiting:
+        with pytest.raises(ConnectionClosed, match="before it answered anything"):
+            await each
+    with pytest.raises(ConnectionClosed, match="50000 is closed"):
+        await calls.call(Command(ASK), 1000)
+    calls.notify(Command(ASK))
+    assert len(transport.take()) == 3
+
+
+async def test_a_peer_that_does_not_read_is_called_but_not_asked() -> None:
+    _, calls, transport = connected(unread=1 << 30)
+    with pytest.raises(Refused, match="does not read, 1073741824 bytes wait for it"):
+        await calls.ask(Command(ASK), 1000)
+    with pytest.raises(Refused):
+        calls.begin_to_ask(Command(ASK))
+    assert transport.take() == []
+    with pytest.raises(CallTimeout):
+        await calls.call(Command(ASK), 1)
+    assert len(transport.take()) == 1
+
+
+async def test_a_request_that_cannot_be_encoded_leaves_nothing_that_waits() -> None:
+    complaints: list[str] = []
+
+    def refuse(command: Command) -> bytes:
+        raise ValueError("no such field")
+
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, told: complaints.append(told["message"])
+    )
+    connection = Connection({}, encode=refuse)
+    transport = StubTransport(connection)
+    calls = connection.calls
+    for work in (calls.call(Command(ASK), 1000), calls.call_all([Command(ASK)], 1000)):
+        with pytest.raises(ValueError, match="no such field"):
+            await work
+    assert not calls.waiting
+    transport.lose()
+    gc.collect()
+    assert complaints == []

@@ -1,0 +1,273 @@
+"""Requests are answered in order, by fast paths and handlers, in fair turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from roquet.errors import ConnectionClosed, PeerError, Refused
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import HEADER_SIZE_MAX, ONE_WAY, Command, decode
+from roquet.transport.channels import Channels
+from roquet.transport.connection import Connection
+from roquet.transport.dispatcher import FastPathMakers
+from roquet.transport.handling import Answer
+from roquet.transport.server import Server
+from tests.simulation.simulation import Simulation
+from tests.transport.answering import (
+    ASK,
+    FAST_PATHS,
+    LEARN,
+    LEARN_OTHER,
+    Known,
+    OtherKnown,
+    answer,
+    learn,
+    receive,
+)
+from tests.transport.stub_transport import StubTransport
+
+SERVER, CLIENT, PORT = "10.0.0.1", "10.0.0.2", 7000
+LATER = 4
+KIB = 1024
+
+
+def connected(
+    fast_paths: FastPathMakers[Connection] = FAST_PATHS, *, is_server: bool = False
+) -> tuple[Connection, StubTransport]:
+    handlers = {LEARN: learn, LEARN_OTHER: learn, ASK: answer}
+    connection = Connection(handlers, is_server=is_server, fast_paths=fast_paths)
+    return connection, StubTransport(connection)
+
+
+def remarks(transport: StubTransport) -> list[str | None]:
+    return [decode(frame).remark for frame in transport.take()]
+
+
+# fast paths
+
+
+async def test_a_fast_path_takes_the_rest_of_the_read_in_which_it_was_made() -> None:
+    connection, transport = connected()
+    receive(connection, [ASK, LEARN, ASK, ASK, LEARN])
+    assert remarks(transport) == ["slow", "True", "fast", "fast", "True"]
+    known = connection.dispatcher.fast_path(Known)
+    assert known is not None
+    assert known.taken == [3], "it was made once, and got the frames at once"
+
+
+async def test_fast_paths_are_tried_in_the_order_of_the_server() -> None:
+    connection, transport = connected()
+    receive(connection, [LEARN_OTHER])
+    receive(connection, [ASK])
+    receive(connection, [LEARN])
+    receive(connection, [ASK])
+    codes = [decode(frame).code for frame in transport.take()]
+    assert codes == [0, OtherKnown.code, 0, Known.code]
+
+
+async def test_only_frames_that_one_fast_path_does_not_know_come_to_the_next() -> None:
+    connection, _ = connected()
+    receive(connection, [LEARN, LEARN_OTHER, ASK, 99])
+    receive(connection, [ASK, ASK, 99])
+    known = connection.dispatcher.fast_path(Known)
+    other = connection.dispatcher.fast_path(OtherKnown)
+    assert known is not None
+    assert other is not None
+    assert (known.taken, other.taken) == ([3, 3], [1])
+
+
+async def test_a_server_without_fast_paths_gives_none() -> None:
+    connection, transport = connected({})
+    receive(connection, [LEARN, ASK])
+    assert remarks(transport) == ["False", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(28, "No space left on device"), ResponseCode.SYSTEM_ERROR),
+        (Refused(ResponseCode.NO_PERMISSION, "no"), ResponseCode.NO_PERMISSION),
+    ],
+)
+async def test_what_a_handler_raises_is_the_answer(error: Exception, code: ResponseCode) -> None:
+    def fail(request: Command, connection: Connection) -> Answer:
+        raise error
+
+    connection = Connection({ASK: fail})
+    transport = StubTransport(connection)
+    receive(connection, [ASK, 99])
+    codes = [decode(frame).code for frame in transport.take()]
+    assert codes == [code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
+
+
+async def test_a_peer_that_breaks_the_protocol_is_not_answered_any_more() -> None:
+    def fail(request: Command, connection: Connection) -> Answer:
+        raise PeerError("odd bytes")
+
+    connection = Connection({ASK: answer, LEARN: fail})
+    transport = StubTransport(connection)
+    receive(connection, [ASK, LEARN, ASK])
+    assert transport.take() == []
+    assert not connection.is_open
+
+
+async def test_a_one_way_request_is_handled_and_not_answered() -> None:
+    connection, transport = connected()
+    connection.data_received(Command(LEARN, flag=ONE_WAY).encode() + Command(ASK).encode())
+    assert remarks(transport) == ["fast"]
+
+
+# turns
+
+
+class StillLoop(asyncio.SelectorEventLoop):
+    """Its clock is set by the test: a busy machine takes no time of a turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
+
+
+def play(scene: Callable[[StillLoop], Coroutine[None, None, None]]) -> None:
+    loop = StillLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(scene(loop))
+
+
+def test_a_large_read_is_answered_in_equal_parts_one_per_turn() -> None:
+    async def scene(loop: StillLoop) -> None:
+        connection, transport = connected(is_server=True)
+        receive(connection, [ASK] * 11, bytes(20 * KIB))
+        sizes: list[int] = []
+        while not connection.is_reading and len(sizes) < 11:
+            sizes.append(len(transport.take()))
+            assert connection.unanswered // (20 * KIB) == 11 - sum(sizes)
+            await asyncio.sleep(0)
+        sizes.append(len(transport.take()))
+        assert sizes == [4, 4, 3]
+
+    play(scene)
+
+
+def test_a_large_read_of_one_request_ends_the_turn_too() -> None:
+    async def scene(loop: StillLoop) -> None:
+        connection, transport = connected(is_server=True)
+        receive(connection, [ASK], bytes(100 * KIB))
+        assert len(transport.take()) == 1
+        assert not connection.is_reading
+        await asyncio.sleep(0)
+        assert connection.is_reading
+
+    play(scene)
+
+
+def test_a_client_has_no_turns_since_it_has_to_read_on() -> None:
+    async def scene(loop: StillLoop) -> None:
+        connection, transport = connected()
+        receive(connection, [ASK] * 11, bytes(20 * KIB))
+        assert connection.is_reading
+        assert len(transport.take()) == 11
+
+    play(scene)
+
+
+def test_requests_that_take_long_are_answered_in_several_turns() -> None:
+    """Each of them makes a file, say."""
+
+    async def scene(loop: StillLoop) -> None:
+        def slow(request: Command, connection: Connection) -> Answer:
+            loop.now_s += 0.003
+            return request.answer(0)
+
+        connection = Connection({ASK: slow}, is_server=True)
+        transport = StubTransport(connection)
+        receive(connection, [ASK] * 7)
+        sizes = [len(transport.take())]
+        while not connection.is_reading and len(sizes) < 7:
+            await asyncio.sleep(0)
+            sizes.append(len(transport.take()))
+        assert sizes == [2, 2, 2, 1]
+
+    play(scene)
+
+
+def test_requests_wait_while_the_peer_does_not_read_the_answers() -> None:
+    async def scene(loop: StillLoop) -> None:
+        connection, transport = connected(is_server=True)
+        receive(connection, [ASK] * 6, bytes(20 * KIB))
+        transport.unread = 1
+        assert len(transport.take()) == 3
+        receive(connection, [ASK] * 6, bytes(20 * KIB))
+        await asyncio.sleep(0)
+        transport.take()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert transport.take() == []
+        assert not connection.is_writable
+        transport.read_all()
+        await turns_until_reading(connection)
+        assert connection.unanswered == 0
+
+    play(scene)
+
+
+def test_later_requests_wait_for_one_that_is_answered_in_order() -> None:
+    async def scene(loop: StillLoop) -> None:
+        goes_on = asyncio.Event()
+
+        def later(request: Command, connection: Connection) -> None:
+            async def work() -> Answer:
+                await goes_on.wait()
+                return request.answer(0, "later")
+
+            connection.dispatcher.answer_in_order(request, work())
+
+        connection = Connection({ASK: answer, LATER: later}, is_server=True)
+        transport = StubTransport(connection)
+        receive(connection, [ASK, LATER, ASK])
+        await asyncio.sleep(0)
+        receive(connection, [ASK])
+        assert (remarks(transport), connection.is_reading) == (["slow"], False)
+        goes_on.set()
+        await turns_until_reading(connection)
+        assert remarks(transport) == ["later", "slow", "slow"]
+
+    play(scene)
+
+
+async def turns_until_reading(connection: Connection) -> None:
+    for _ in range(100):
+        if connection.is_reading:
+            return
+        await asyncio.sleep(0)
+    pytest.fail("nothing is read any more")
+
+
+# limits
+
+
+def test_a_request_with_too_large_a_header_ends_its_connection() -> None:
+    async def ask(size: int) -> int:
+        channels = Channels()
+        text = "v" * (size - len(Command(ASK, {"a": ""}).encode()) + 8)
+        try:
+            return (await channels.call(f"{SERVER}:{PORT}", Command(ASK, {"a": text}), 1000)).code
+        finally:
+            await channels.close()
+
+    def large(request: Command, connection: Connection) -> Command:
+        return request.answer(ResponseCode.SUCCESS, fields={"a": "v" * 2 * HEADER_SIZE_MAX})
+
+    with Simulation(1) as sim:
+        sim.host(SERVER).call(lambda: Server({ASK: large}).listen("0.0.0.0", PORT))
+        assert sim.host(CLIENT).call(lambda: ask(HEADER_SIZE_MAX)) == 0, (
+            "an answer's header may be larger"
+        )
+        with pytest.raises(ConnectionClosed):
+            sim.host(CLIENT).call(lambda: ask(HEADER_SIZE_MAX + 1))
