@@ -1,5 +1,5 @@
-"""A master that starts on a drive without room for queue entries: what it learns from its queues,
-it learns later.
+"""Records that get their queue entries late: on a slave, and on a drive without room for them. What
+a broker learns from its queues, it learns then.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from typing import Final
 
 import pytest
 
+from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.headers.transactions import COMMIT
 from roquet.protocol.records.message import HALF_OP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
 from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, TransactionProducer, bodies
@@ -209,3 +211,58 @@ def test_no_message_comes_early_when_its_entry_comes_late(
     assert bodies(delaying, queue_id=0) == []
     sim.run_for(60)
     assert bodies(delaying, queue_id=0) == ["x"]
+
+
+SLAVE: Final = "10.0.0.2"
+
+
+@pytest.fixture
+def slave(sim: Simulation, node: BrokerNode) -> BrokerNode:
+    """A slave of the master `node`, which has a message."""
+    assert send(Client(sim, sim.host("10.0.0.9")), b"0").code == 0
+    names = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"{ADDRESS}:10912"}
+    slave = started(sim, SLAVE, **SMALL_LOG, **names)
+    sim.run_for(1)
+    copy_tables(slave)
+    return slave
+
+
+def copy_tables(slave: BrokerNode) -> None:
+    """Let the slave copy the tables of its master."""
+    follower = serving(slave).parts.follower
+    assert follower is not None
+    follower.sync.set_master(f"{ADDRESS}:10911")
+    slave.host.call(follower.sync.copy)
+
+
+def test_a_pull_that_waits_at_a_slave_is_answered_when_the_slave_has_a_message(
+    sim: Simulation, slave: BrokerNode
+) -> None:
+    client = Client(sim, sim.host("10.0.0.8"), slave.address)
+    header = PullHeader("g", "T", 0, 1, 32, 2 | 4, 0, 15_000, "*", 1, "TAG")
+    codes: list[int] = []
+
+    async def pull() -> None:
+        request = Command(RequestCode.PULL_MESSAGE, header.write())
+        codes.append((await client.channels.call(client.broker, request, 60_000)).code)
+
+    client.host.start(pull)
+    sim.run_for(1)
+    assert codes == []
+    assert send(Client(sim, sim.host("10.0.0.9")), b"1").code == 0
+    sim.run_for(1)
+    assert codes == [ResponseCode.SUCCESS]
+
+
+def test_a_topic_that_the_master_has_deleted_is_not_found_in_late_entries_of_its_slave(
+    sim: Simulation, node: BrokerNode, slave: BrokerNode
+) -> None:
+    """The master's table was copied later than the messages."""
+    start_without_room(sim, slave, "T", topics_file=b"{")
+    master = Client(sim, sim.host("10.0.0.9"))
+    assert master.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == 0
+    copy_tables(slave)
+    assert "T" not in serving(slave).parts.tables.metadata.topics
+    make_room(sim, slave)
+    assert serving(slave).store.max_offset("T", 0) == 1
+    assert "T" not in serving(slave).parts.tables.metadata.topics
