@@ -39,12 +39,14 @@ from roquet.transport.slices import Slices
 from tests.transport.stub_transport import StubPeer
 
 NOW_MS = 1_700_000_000_000
+SEND_CONFIG = SendConfig("C", DelayLevels((1000, 5000)))
 
 
 class Side:
     """One broker's send path on one connection, with or without learning.
 
     :param also: fast paths that are tried after that of sends.
+    :param flush: whether answers wait for a flush, which never comes.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class Side:
         entries_per_file: int = 1000,
         disk: Disk | None = None,
         also: FastPathMakers[Connection] | None = None,
+        send_config: SendConfig = SEND_CONFIG,
+        flush: bool = False,
     ) -> None:
         config = StoreConfig(
             folder,
@@ -70,13 +74,13 @@ class Side:
         self.metadata = metadata = Metadata(
             self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS
         )
-        ack_gate = AckGate(AckConfig(False, False), self.store.log, None, lambda: 0.0)
+        self.ack_gate = AckGate(AckConfig(flush, False), self.store.log, None, lambda: 0.0)
         self.write_gate = gate = WriteGate()
-        turn, levels = EndOfTurn(self.store.end_turn), DelayLevels((1000, 5000))
+        turn, levels = EndOfTurn(self.store.end_turn), send_config.delay_levels
         now_ms, chance = lambda: NOW_MS, random.Random(1)
         clock = StampClock(Runtime(now_ms, chance, lambda: 0.0))
         send_context = SendContext(
-            SendConfig("C", levels), self.store, metadata, gate, ack_gate, turn, now_ms, chance
+            send_config, self.store, metadata, gate, self.ack_gate, turn, now_ms, chance
         )
         sends = SendHandler(
             send_context,
@@ -117,7 +121,7 @@ class Side:
     def templates(self) -> int:
         known = self.connection.dispatcher.fast_path(FastSend)
         assert known is not None
-        return sum(len(alike) for alike in known._templates.known.values())
+        return len(known._templates)
 
 
 def send_frame(
@@ -156,13 +160,14 @@ def batch_frame(
     opaque: int,
     messages: list[tuple[bytes, dict[str, str]]],
     *,
+    topic: str = "TopicTest",
     batch_key: str = "",
     header_type: int = JSON,
 ) -> bytes:
     """A batch; clients of 5.x give it a unique key of its own."""
     shared = {"UNIQ_KEY": batch_key, "WAIT": "true"} if batch_key else {"WAIT": "true"}
     header = SendHeaderV2(
-        "group", "TopicTest", 1, 0, NOW_MS, 0, properties=join_properties(shared), batch=True
+        "group", topic, 1, 0, NOW_MS, 0, properties=join_properties(shared), batch=True
     )
     body = b"".join(
         batch_item(0, body, join_properties(pairs).encode()) for body, pairs in messages

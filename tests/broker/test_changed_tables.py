@@ -8,6 +8,7 @@ import asyncio
 import errno
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import settings
@@ -15,29 +16,44 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from roquet.protocol.bodies.tables import GroupConfig, TopicConfig
+from roquet.protocol.records.message import TRANSACTION_PREPARED
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import BINARY, JSON, ONE_WAY
-from tests.broker.send_sides import Side, assert_same_store, send_frame
+from tests.broker.send_sides import SEND_CONFIG, Side, assert_same_store, batch_frame, send_frame
 from tests.simulation.disk import Drive
 
 TOPICS = ("TopicTest", "Other", "%RETRY%group")
 SENT_AGAIN = 5
-counts = st.sampled_from([1, 2, 7])
+BODY_SIZE_MAX = 200
+counts = st.sampled_from([1, 2, 12])
 topics = st.sampled_from(TOPICS)
+mostly = st.sampled_from([True, True, False])
 
 
 class SendsAndChanges(RuleBasedStateMachine):
     """Two brokers, of which one learns sends, get the same requests and the same changes."""
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(is_writable=mostly, takes_transactions=mostly, flush=st.booleans())
+    def start(self, is_writable: bool, takes_transactions: bool, flush: bool) -> None:
         self.runner = asyncio.Runner()
         self.sent: dict[bytes, None] = {}
         self.drives = [Drive(random.Random(1)) for _ in range(2)]
+        send_config = replace(
+            SEND_CONFIG,
+            message_size_max=BODY_SIZE_MAX,
+            is_writable=is_writable,
+            takes_transactions=takes_transactions,
+        )
 
         async def made() -> list[Side]:
             return [
-                Side(Path("/store"), learns=learns, disk=drive.mount())
+                Side(
+                    Path("/store"),
+                    learns=learns,
+                    disk=drive.mount(),
+                    send_config=send_config,
+                    flush=flush,
+                )
                 for learns, drive in zip((True, False), self.drives, strict=True)
             ]
 
@@ -49,8 +65,16 @@ class SendsAndChanges(RuleBasedStateMachine):
         count=counts,
         reads=counts,
         properties=st.fixed_dictionaries(
-            {}, optional={"TAGS": st.just("t"), "DELAY": st.just("1")}
+            {},
+            optional={
+                "TAGS": st.just("t"),
+                "DELAY": st.just("1"),
+                "WAIT": st.sampled_from(["true", "false"]),
+                "TRAN_MSG": st.sampled_from(["true", "false"]),
+            },
         ),
+        body_size=st.sampled_from([1, BODY_SIZE_MAX, BODY_SIZE_MAX + 1]),
+        sys_flag=st.sampled_from([0, 0, TRANSACTION_PREPARED]),
         header_type=st.sampled_from([JSON, BINARY]),
         code=st.sampled_from([RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2]),
         flag=st.sampled_from([0, 0, ONE_WAY]),
@@ -63,6 +87,8 @@ class SendsAndChanges(RuleBasedStateMachine):
         count: int,
         reads: int,
         properties: dict[str, str],
+        body_size: int,
+        sys_flag: int,
         header_type: int,
         code: int,
         flag: int,
@@ -73,7 +99,9 @@ class SendsAndChanges(RuleBasedStateMachine):
             1000,
             queue_id,
             properties,
+            b"b" * body_size,
             topic=topic,
+            sys_flag=sys_flag,
             header_type=header_type,
             code=code,
             flag=flag,
@@ -83,6 +111,16 @@ class SendsAndChanges(RuleBasedStateMachine):
         self.sent[frame] = None
         for _ in range(reads):
             self._take([frame] * count)
+
+    @rule(topic=topics, count=counts, reads=counts, size=st.sampled_from([1, 10]))
+    def send_batches(self, topic: str, count: int, reads: int, size: int) -> None:
+        """:param size: of the body of each message."""
+        messages = [(b"b" * size, {"UNIQ_KEY": f"{number:032}"}) for number in range(count)]
+        frame = batch_frame(1000, messages, topic=topic)
+
+        self.sent[frame] = None
+        for _ in range(reads):
+            self._take([frame])
 
     def _take(self, frames: Sequence[bytes]) -> None:
         async def take() -> None:
@@ -143,6 +181,11 @@ class SendsAndChanges(RuleBasedStateMachine):
         self._send_again()
 
     @invariant()
+    def as_many_answers_are_held(self) -> None:
+        one, other = (side.ack_gate.figures() for side in self.sides)
+        assert one == other
+
+    @invariant()
     def tables_are_the_same(self) -> None:
         one, other = (side.metadata for side in self.sides)
         assert (dict(one.topics), dict(one.groups)) == (dict(other.topics), dict(other.groups))
@@ -158,7 +201,9 @@ class SendsAndChanges(RuleBasedStateMachine):
             self.runner.close()
 
 
-SendsAndChanges.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+SendsAndChanges.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=40, deadline=None
+)
 TestSendsAndChanges = SendsAndChanges.TestCase
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from roquet.broker.config.delay_levels import DelayLevels, put_aside, waiting_queue
 from roquet.broker.config.store import DELAY_LEVELS
-from roquet.errors import MessageError
+from roquet.errors import Refused
 
 SECOND_MS = 1000
 
@@ -45,7 +45,7 @@ def test_a_message_without_a_level_is_not_delayed() -> None:
 
 @pytest.mark.parametrize("text", ["x", "1.5", " 1", "1s", "٣", "99999999999"])
 def test_what_is_no_number_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(MessageError, match="is a number from 0 to 3"):
+    with pytest.raises(Refused, match="is a number from 0 to 3"):
         DelayLevels((1, 2, 3)).level_of({"DELAY": text})
 
 

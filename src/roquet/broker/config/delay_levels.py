@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.errors import MessageError
+from roquet.errors import Refused
 from roquet.protocol.records.message import DELAY, REAL_QID, REAL_TOPIC, SCHEDULE_TOPIC
+from roquet.protocol.remoting.codes import ResponseCode
 
 _LEVEL: Final = re.compile(r"([0-9]+)([smhd])")
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -38,15 +39,14 @@ class DelayLevels:
     def level_of(self, properties: Mapping[str, str]) -> int:
         """The delay level that a message asks for, 0 for none; at most the last level.
 
-        :raises MessageError: DELAY is not a number.
+        :raises Refused: DELAY is not a number.
         """
         text = properties.get(DELAY)
         if text is None:
             return 0
         if _NUMBER.fullmatch(text) is None:
-            raise MessageError(
-                f"{DELAY} is {text!r}: a delay level is a number from 0 to {len(self.ms)}"
-            )
+            remark = f"{DELAY} is {text!r}: a delay level is a number from 0 to {len(self.ms)}"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         return self.nearest(int(text))
 
     def nearest(self, level: int) -> int:

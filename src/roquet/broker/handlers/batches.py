@@ -5,14 +5,15 @@ See docs/protocol/messages.md#batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from roquet.broker.handlers.fastpath.send_template import MakeItem
-from roquet.broker.handlers.send_context import SendConfig, SendContext
+from roquet.broker.config.limits import refuse_long_properties
+from roquet.broker.handlers.send_context import SendContext
+from roquet.broker.handlers.send_plan import SendPlan, SendValues
 from roquet.broker.transactions.half_messages import is_half_message
 from roquet.common.steps import Steps
-from roquet.errors import MessageError, Refused
-from roquet.protocol.headers.send import SendHeader
+from roquet.errors import Refused
 from roquet.protocol.records import message as m
 from roquet.protocol.records.batch import split_batch
 from roquet.protocol.remoting.codes import ResponseCode
@@ -30,70 +31,54 @@ _BYTES_PER_COST: Final = 4096
 """This many bytes of body and properties take as long as one message."""
 
 
-def stored_size_max(config: SendConfig) -> int:
-    """How many bytes the records of one batch may take in the log.
-
-    Each record has the properties of the whole batch: without a limit a body within
-    `maxMessageSize` could become gigabytes.
-    """
-    return min(config.message_size_max, FRAME_SIZE_MAX) + RECORD_OVERHEAD_MAX
+MakeItem = Callable[[int, bytes, bytes], BatchItem]
+"""(flag, body, properties) of a message in a batch -> the item to store. Raises Refused."""
 
 
 class Batches:
-    """Checks batches and packs their messages into records."""
+    """Checks batches and packs their messages into records.
+
+    `stored_size_max` is how many bytes the records of one batch may take in the log. Each record
+    has the properties of the whole batch: without a limit a body within `maxMessageSize` could
+    become gigabytes.
+    """
 
     def __init__(self, send_context: SendContext) -> None:
-        self._config = send_context.config
+        self._delay_levels = send_context.config.delay_levels
         self._store_host = send_context.store.config.store_host
-        self._stored_size_max = stored_size_max(send_context.config)
+        size_max = min(send_context.config.message_size_max, FRAME_SIZE_MAX)
+        self.stored_size_max = size_max + RECORD_OVERHEAD_MAX
 
-    def check(self, header: SendHeader, body: bytes) -> None:
-        """Check what can be checked without the messages.
-
-        :raises Refused: the batch is compressed, transactional, delayed, empty, too large, or goes
-            to a retry topic.
-        """
-        if header.sys_flag & (m.COMPRESSED | m.TRANSACTION_BITS) or header.topic.startswith(
-            m.RETRY_PREFIX
-        ):
-            remark = "a batch cannot be compressed, be transactional or go to a retry topic"
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        size_max = self._config.message_size_max
-        if len(body) > size_max:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the body of the batch has {len(body)} bytes, maxMessageSize allows {size_max}",
-            )
-        self._refuse_delay(m.split_properties(header.properties))
-        if not body:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no messages")
-
-    def packed(
-        self, header: SendHeader, queue_id: int, sys_flag: int, born_host: bytes, body: bytes
-    ) -> Steps[BatchRecords]:
-        """The records of a batch that `check` accepted, packed in steps of 32 small messages.
+    def packed(self, plan: SendPlan, values: SendValues) -> Steps[BatchRecords]:
+        """The records of a batch, packed in steps of 32 small messages.
 
         Each record gets the properties of the batch, but a message that has a unique key keeps its
         own: 5.x clients give the batch a unique key, too, and show those of the messages as ids.
 
-        :raises Refused: a message may not be in a batch, or the records are too large.
+        :raises Refused: the batch is too large, delayed or empty; a message may not be in a batch;
+            or the records are too large.
         :raises ValueError: the body is damaged, or a value does not fit its field.
         """
-        make_item = self.item_maker(header)
+        body = values.body
+        plan.check_body(len(body))
+        _refuse_level(plan.level)
+        if not body:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no messages")
+        make_item = self.item_maker(plan, values.pairs)
         records = BatchRecords(
-            header.topic.encode(),
-            queue_id,
-            sys_flag,
-            header.born_timestamp,
-            born_host,
+            plan.topic.encode(),
+            values.queue_id,
+            plan.sys_flag,
+            values.born_ms,
+            plan.born_host,
             self._store_host,
-            header.reconsume_times,
+            plan.reconsume_times,
         )
         cost = 0
         for flag, data, properties in split_batch(body):
             item = make_item(flag, data, properties)
             records.add(item)
-            if len(records.data) > self._stored_size_max:
+            if len(records.data) > self.stored_size_max:
                 raise Refused(
                     ResponseCode.MESSAGE_ILLEGAL, self._too_large(len(records), len(body))
                 )
@@ -111,16 +96,18 @@ class Batches:
         """The remark for a batch whose records are too large; Apache's limit is the same."""
         return (
             f"the first {count} messages of a batch of {size} bytes take more than "
-            f"{self._stored_size_max} bytes in the log (maxMessageSize + {RECORD_OVERHEAD_MAX}), "
+            f"{self.stored_size_max} bytes in the log (maxMessageSize + {RECORD_OVERHEAD_MAX}), "
             "fixed fields and properties included: send it as several batches"
         )
 
-    def item_maker(self, header: SendHeader) -> MakeItem:
-        """A function that turns messages of this batch into items to store.
+    def item_maker(self, plan: SendPlan, pairs: Mapping[str, str]) -> MakeItem:
+        """A function that turns messages of a batch into items to store.
 
         The properties of the batch are encoded once, not per message.
+
+        :param pairs: the properties of the batch.
         """
-        shared = {**m.split_properties(header.properties), m.CLUSTER: self._config.cluster}
+        shared = plan.stored_pairs(pairs, 0)
         for_keyless = m.join_properties(shared).encode()
         shared.pop(m.UNIQ_KEY, None)
         for_keyed = m.join_properties(shared).encode()
@@ -135,26 +122,19 @@ class Batches:
         if properties and not properties.endswith(m.PROPERTY_SEPARATOR.encode()):
             properties += m.PROPERTY_SEPARATOR.encode()
         properties += for_keyed if m.UNIQ_KEY in pairs else for_keyless
-        self._refuse_delay(pairs)
+        _refuse_level(self._delay_levels.level_of(pairs))
         if is_half_message(pairs, 0):
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be in a batch"
             )
-        if len(properties) > m.PROPERTIES_SIZE_MAX:
-            remark = (
-                f"the properties of a message in a batch have {len(properties)} bytes, "
-                f"at most {m.PROPERTIES_SIZE_MAX} are allowed"
-            )
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        refuse_long_properties(len(properties), "the properties of a message in a batch")
         return BatchItem(flag, body, properties, keys_of(pairs), m.tag_code(pairs.get(m.TAGS)))
 
-    def _refuse_delay(self, pairs: dict[str, str]) -> None:
-        try:
-            level = self._config.delay_levels.level_of(pairs)
-        except MessageError as error:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        if level:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "messages of a batch cannot be delayed: send them one by one",
-            )
+
+def _refuse_level(level: int) -> None:
+    """:raises Refused: a batch, or a message in one, has a delay level."""
+    if level:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "messages of a batch cannot be delayed: send them one by one",
+        )

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from roquet.broker.handlers.send import SendHandler
+from roquet.broker.handlers.send_answers import encoded_opaque
 from roquet.broker.metadata.members import Producers
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import RoquetError
@@ -61,7 +62,7 @@ class ReplyHandler:
         )
 
     def reply(self, request: Command, connection: Connection) -> None:
-        header, _, queue_id = self._sends.checked(request)
+        header, _, queue_id = self._sends.planner.checked(request)
         connection.later.answer(request, self._reply(request, header, queue_id, connection))
 
     async def _reply(
@@ -138,11 +139,5 @@ class ReplyHandler:
 
     def _not_stored(self, request: Command, queue_id: int) -> bytes:
         """The answer to a reply that is not stored: clients read all fields of a send's answer."""
-        binary = request.header_type == BINARY
-        opaque = (
-            request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
-        )
-        (answer,) = self._sends.answers.encode(
-            b"0,", (b"%d" % queue_id,), (0,), (opaque,), binary=binary
-        )
-        return answer
+        opaque, is_binary = encoded_opaque(request), request.header_type == BINARY
+        return self._sends.answers.encode(opaque, b"0", b"%d" % queue_id, 0, binary=is_binary)

@@ -45,7 +45,7 @@ class SendBackHandler:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take_back}
 
     def take_back(self, request: Command, connection: Connection) -> Answer:
-        self._send_context.check()
+        self._send_context.check(is_send=False)
         header = SendBackHeader.read(request.fields)
         group = self._group(header)
         answer = request.answer(ResponseCode.SUCCESS)

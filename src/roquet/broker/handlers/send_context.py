@@ -13,6 +13,7 @@ from roquet.broker.config.delay_levels import DelayLevels
 from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.write_gate import WriteGate
+from roquet.broker.handlers.send_plan import TableGuard
 from roquet.broker.metadata.metadata import Metadata
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import GroupConfig
@@ -59,11 +60,12 @@ class SendContext:
     now_ms: Callable[[], int]
     chance: random.Random
 
-    def check(self) -> None:
-        """Check whether this broker accepts messages.
+    def check(self, *, is_send: bool = True) -> None:
+        """Check whether this broker accepts messages now.
 
-        :raises Refused: it is a slave, its store cannot take messages, or its start time for sends
-            has not come.
+        :param is_send: False for messages that may come while many sends wait for their answers.
+        :raises Refused: it is a slave, its store cannot take messages, its start time for sends has
+            not come, or too many sends wait.
         """
         config = self.config
         if config.is_slave:
@@ -74,12 +76,19 @@ class SendContext:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker accepts no messages: {why}"
             )
-        if config.accept_from_ms > self.now_ms():
+        if config.accept_from_ms and config.accept_from_ms > self.now_ms():
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 "this broker accepts no messages before the Unix time of "
                 f"{config.accept_from_ms} ms (startAcceptSendRequestTimeStamp)",
             )
+        if is_send and (why_busy := self.ack_gate.why_busy):
+            raise Refused(ResponseCode.SYSTEM_BUSY, why_busy)
+
+    def guard(self) -> TableGuard:
+        """Holds until a topic or a group changes."""
+        topics, groups = self.metadata.topic_registry, self.metadata.group_registry
+        return TableGuard(topics, groups, topics.version, groups.version)
 
     def group(self, name: str) -> GroupConfig:
         """The configuration of a consumer group, created if groups may be created on demand.

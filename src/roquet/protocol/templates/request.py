@@ -10,11 +10,12 @@ later header of the same length that differs only in the marked bytes then needs
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from struct import Struct
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from roquet.common.units import INT_MAX
 from roquet.errors import PeerError
@@ -58,27 +59,67 @@ VARYING: Final[dict[int, VariableFields]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderTemplate:
+class HeaderTemplate(NamedTuple):
     """A header whose variable fields are marked.
 
-    `command` is the request that it was learnt from. Except for the variable fields, it is equal
-    for every frame that matches. `places` has the index of each variable field in the result of
-    `match`: "opaque" and the names in `VariableFields`, without properties that the request lacks.
+    :param names: the variable fields: opaque, the numbers of `VariableFields`, then those of its
+        texts that the request has, in the request's order.
+    :param header_end: where the body begins in a frame.
+    :param unpack_from: splits a header; pieces 0, 2, 4, ... are constant, the others variable.
+    :param constants: the constant pieces. The first has the header's type and length.
+    :param pick: takes the values of `names` from the pieces.
     """
 
-    command: Command
-    pieces: Struct
-    constants: tuple[bytes, ...]
-    places: Mapping[str, int]
+    names: tuple[str, ...]
     header_end: int
+    unpack_from: Callable[[bytes], tuple[bytes, ...]]
+    constants: tuple[bytes, ...]
+    pick: Callable[[tuple[bytes, ...]], tuple[bytes, ...]]
 
-    def match(self, frame: bytes) -> tuple[bytes, ...] | None:
-        """Return the bytes of the variable fields, or None if the frame does not match."""
-        if len(frame) < self.header_end:
-            return None
-        values = self.pieces.unpack_from(frame)
-        return values[1::2] if values[::2] == self.constants else None
+
+_KEY_SIZE: Final = 4
+"""Bytes of a header's type and length, by which templates are grouped."""
+_PER_KEY_MAX: Final = 16
+"""Templates of one header length: a frame is compared with each of them."""
+T = TypeVar("T")
+
+
+class HeaderTemplates(Generic[T]):
+    """Header templates, each with what was learnt of requests that match it.
+
+    Invariant: the header of a frame that matches a template is decoded as the one that it was
+    learnt from, but with the values that `match` returns, as far as these are numbers (`is_number`)
+    and safe texts (`is_safe`).
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, list[tuple[HeaderTemplate, T]]] = {}
+        """By the first `_KEY_SIZE` bytes of the header."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._known.values()))
+
+    def match(self, frame: bytes) -> tuple[T, int, tuple[bytes, ...]] | None:
+        """Find the template of a frame.
+
+        :returns: what was learnt, where the frame's body begins, and the values of the template's
+            `names`; None if the frame matches no template.
+        """
+        for template, learnt in self._known.get(frame[:_KEY_SIZE], ()):
+            _, header_end, unpack_from, constants, pick = template
+            if len(frame) >= header_end:
+                pieces = unpack_from(frame)
+                if pieces[::2] == constants:
+                    return learnt, header_end, pick(pieces)
+        return None
+
+    def add(self, template: HeaderTemplate, learnt: T) -> None:
+        alike = self._known.setdefault(template.constants[0][:_KEY_SIZE], [])
+        alike.append((template, learnt))
+        del alike[:-_PER_KEY_MAX]
+
+    def clear(self) -> None:
+        self._known.clear()
 
 
 def is_safe(text: bytes) -> bool:
@@ -96,19 +137,17 @@ def is_number(digits: bytes) -> bool:
     )
 
 
-def template_key(frame: bytes) -> bytes:
-    """The key by which templates are grouped: header type and length (4 bytes)."""
-    return frame[:4]
-
-
 def learn(frame: bytes, command: Command) -> HeaderTemplate | None:
     """Make the header template of a request.
 
     :param frame: the request without its length field.
     :param command: what `frame` was decoded to.
-    :returns: None if a variable field cannot be located with certainty.
+    :returns: None if requests of this kind have no variable fields, or if one of these cannot be
+        located with certainty.
     """
-    varying = VARYING[command.code]
+    varying = VARYING.get(command.code)
+    if varying is None:
+        return None
     header_end = len(frame) - len(command.body)
     pairs = split_properties(command.fields.get(varying.properties, ""))
     find = _find_json if command.header_type == JSON else _find_binary
@@ -119,8 +158,8 @@ def learn(frame: bytes, command: Command) -> HeaderTemplate | None:
     found |= {name: find(frame, header_end, name, number) for name, number in numbers.items()}
     found |= {
         name: _find_property(frame, header_end, name, pairs)
-        for name in varying.texts
-        if name in pairs
+        for name in pairs
+        if name in varying.texts
     }
     spans = {name: span for name, span in found.items() if span is not None}
     if len(spans) < len(found):
@@ -130,27 +169,28 @@ def learn(frame: bytes, command: Command) -> HeaderTemplate | None:
         return None
     if not _proven(frame, command, spans, varying):
         return None
-    places = {name: in_order.index(span) for name, span in spans.items()}
-    return _template(frame, command, header_end, in_order, places)
+    return _template(frame, header_end, spans)
 
 
 _Span = tuple[int, int]
 
 
-def _template(
-    frame: bytes, command: Command, header_end: int, spans: list[_Span], places: Mapping[str, int]
-) -> HeaderTemplate:
+def _template(frame: bytes, header_end: int, spans: Mapping[str, _Span]) -> HeaderTemplate:
+    in_order = sorted(spans.values())
     sizes: list[int] = []
     constants: list[bytes] = []
     at = 0
-    for start, end in spans:
+    for start, end in in_order:
         constants.append(frame[at:start])
         sizes += (start - at, end - start)
         at = end
     constants.append(frame[at:header_end])
     sizes.append(header_end - at)
     pieces = Struct("".join(f"{size}s" for size in sizes))
-    return HeaderTemplate(command, pieces, tuple(constants), places, header_end)
+    places = [2 * in_order.index(span) + 1 for span in spans.values()]
+    return HeaderTemplate(
+        tuple(spans), header_end, pieces.unpack_from, tuple(constants), itemgetter(*places)
+    )
 
 
 def _find_opaque(frame: bytes, command: Command, header_end: int) -> _Span | None:

@@ -47,11 +47,15 @@ class DispatchRequest:
 
 
 def keys_of(properties: Mapping[str, str]) -> list[bytes]:
-    """UNIQ_KEY, then the words of KEYS."""
-    unique_key, keys = properties.get(m.UNIQ_KEY), properties.get(m.KEYS)
-    found = [unique_key.encode()] if unique_key else []
+    """The keys of a message for the index."""
+    return index_keys(properties.get(m.UNIQ_KEY, "").encode(), properties.get(m.KEYS, "").encode())
+
+
+def index_keys(unique_key: bytes, keys: bytes) -> list[bytes]:
+    """UNIQ_KEY, then the words of KEYS; either property may be empty."""
+    found = [unique_key] if unique_key else []
     if keys:
-        found += [key for key in keys.encode().split(b" ") if key]
+        found += filter(None, keys.split(b" "))
     return found
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from roquet.broker.handlers.fastpath.cache import CachedTemplate, TemplateCache
+from roquet.broker.handlers.fastpath.cache import TemplateCache
 from roquet.broker.metrics.traffic import Traffic
 from roquet.protocol.bodies.tables import GroupConfig
 from roquet.protocol.filters.tags import Filter
 from roquet.protocol.headers.pull import PullHeader
-from roquet.protocol.remoting.command import Command, decode
-from roquet.protocol.templates.request import HeaderTemplate, is_number
+from roquet.protocol.remoting.command import BINARY, Command, decode
+from roquet.protocol.templates.request import is_number
 from roquet.protocol.templates.response import ResponseTemplate
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.storage.log.commit_log import CommitLog
@@ -88,13 +88,8 @@ class FastPull:
     def _take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
         answers: list[bytes] = []
         for frame in frames:
-            for known in self._templates.known.get(frame[:4], ()):
-                pieces = known.unpack_from(frame) if len(frame) == known.header_end else ()
-                if pieces[::2] == known.constants:
-                    answer = self._answer(frame, known, known.pick(pieces))
-                    break
-            else:
-                answer = None
+            found = self._templates.match(frame)
+            answer = self._answer(frame, *found) if found is not None else None
             if answer is None:
                 answer = self._templates.by_slow_path(frame, slow_path)
                 self._terms.clear()
@@ -102,11 +97,15 @@ class FastPull:
                 answers.append(answer)
         return answers
 
-    def _answer(self, frame: bytes, known: _LearntPull, values: tuple[bytes, ...]) -> bytes | None:
+    def _answer(
+        self, frame: bytes, known: _LearntPull, header_end: int, values: tuple[bytes, ...]
+    ) -> bytes | None:
         """The answer to a pull that matches a template; None if the slow path has to answer it."""
         opaque, queue_id, queue_offset, commit_offset = values
-        if not (queue_id + queue_offset + commit_offset).isdigit() or not (
-            known.is_binary or is_number(opaque)
+        if (
+            len(frame) > header_end
+            or not (queue_id + queue_offset + commit_offset).isdigit()
+            or not (known.is_binary or is_number(opaque))
         ):
             return None
         began_ms, header, queue = self._traffic.clock_ms(), known.header, int(queue_id)
@@ -145,12 +144,13 @@ class FastPull:
         """Cache the header template of the pull that `take` has just given to the slow path."""
         header_template = self._templates.learn(request)
         if header_template is not None and not request.body:
-            self._templates.add(_LearntPull(header_template, header))
+            is_binary = request.header_type == BINARY
+            self._templates.add(header_template, _LearntPull(header, is_binary))
 
 
-class _LearntPull(CachedTemplate):
-    """A header template of pulls; `pick` takes opaque, queue id, queue offset and commit offset."""
+class _LearntPull:
+    """The header that pulls of one template have, but for queue id and offsets."""
 
-    def __init__(self, header_template: HeaderTemplate, header: PullHeader) -> None:
-        super().__init__(header_template)
+    def __init__(self, header: PullHeader, is_binary: bool) -> None:
         self.header = header
+        self.is_binary = is_binary

@@ -1,0 +1,109 @@
+"""Stores and answers sends as their plans say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roquet.broker.handlers.send_answers import SendAnswers
+from roquet.broker.handlers.send_context import SendContext
+from roquet.broker.handlers.send_plan import SendPlan
+from roquet.common.units import PhysicalOffset
+from roquet.protocol.records.columns import Ints
+from roquet.protocol.records.uniform import message_ids
+from roquet.storage.new_record import NewRecord
+from roquet.storage.queues.consume_queue import ConsumeQueue
+from roquet.transport.connection import Connection
+
+
+class SendExecutor:
+    """Carries out send plans, for the slow path and the fast path alike."""
+
+    def __init__(self, send_context: SendContext, answers: SendAnswers) -> None:
+        self._store = send_context.store
+        self._ack_gate = send_context.ack_gate
+        self._turn = send_context.turn
+        self._answers = answers
+        self._store_host = self._store.config.store_host
+        self._message_id_head = self._store_host.hex().upper().encode()
+
+    def queue(self, plan: SendPlan, queue_id: int) -> ConsumeQueue:
+        return self._store.queue(*plan.queue(queue_id))
+
+    def store(
+        self,
+        plan: SendPlan,
+        queue: ConsumeQueue,
+        born_ms: int,
+        body: bytes,
+        properties: bytes,
+        keys: Sequence[bytes],
+        tag_code: int,
+    ) -> PhysicalOffset:
+        """Store one message whose body was checked.
+
+        :param queue: that of the plan and the send's queue id.
+        :param properties: of `SendPlan.stored_properties`.
+        """
+        record = NewRecord(
+            queue,
+            body,
+            properties,
+            plan.flag,
+            plan.sys_flag,
+            born_ms,
+            plan.born_host,
+            self._store_host,
+            plan.reconsume_times,
+        )
+        return self._store.writer.append(record, keys, tag_code, plan.delay_ms)
+
+    def answer(
+        self,
+        plan: SendPlan,
+        connection: Connection,
+        opaque: bytes,
+        queue_id: bytes,
+        queue: ConsumeQueue,
+        at: PhysicalOffset,
+    ) -> bytes | None:
+        """The answer to a send whose message was appended last.
+
+        :param queue_id: of the send, in decimal digits.
+        :param queue: in which the message was stored.
+        :returns: None if the send is one-way, or if the ack gate holds the answer.
+        """
+        self._turn.due()
+        if plan.is_one_way:
+            return None
+        first = queue.max_offset - 1 if plan.is_queued else 0
+        message_id = b"%b%016X" % (self._message_id_head, at)
+        answer = self._answers.encode(opaque, message_id, queue_id, first, binary=plan.is_binary)
+        if plan.waits:
+            return self._ack_gate.hold(connection, answer, self._store.log.end)
+        return answer
+
+    def answers(
+        self,
+        plan: SendPlan,
+        connection: Connection,
+        opaques: Sequence[bytes],
+        queue_ids: Sequence[bytes],
+        firsts: Sequence[int],
+        physical: Ints,
+    ) -> list[bytes]:
+        """The answers to sends whose messages were appended last, as many for each send.
+
+        :param firsts: the queue offset of each send's first message.
+        :param physical: the physical offset of each message.
+        :returns: as `answer`, without None.
+        """
+        self._turn.due()
+        if plan.is_one_way:
+            return []
+        ids = message_ids(self._message_id_head, physical)
+        answers = self._answers.encode_run(opaques, ids, queue_ids, firsts, binary=plan.is_binary)
+        if not plan.waits:
+            return answers
+        end = self._store.log.end
+        held = (self._ack_gate.hold(connection, answer, end) for answer in answers)
+        return [answer for answer in held if answer is not None]
