@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from roquet.client._consume.allocation import Strategy, average
+from roquet.client._consume.context import MemberContext
 from roquet.client._consume.local_offsets import local_offsets
-from roquet.client._consume.member import Member, MemberSettings
+from roquet.client._consume.member import Member
 from roquet.client._consume.message_stream import MessageStream
 from roquet.client._consume.offsets import BrokerOffsets, OffsetStore
 from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffer
@@ -115,20 +116,20 @@ class Consumer(Client):
         else:
             offsets = BrokerOffsets(session, group)
             send_back = SendBack(session, group, times_max)
-        if ordered:
-            self._prefetch: PrefetchBuffer = OrderedPrefetchBuffer()
-            self._redelivery: Redelivery = OrderedRedelivery(
-                self._prefetch, send_back, max_reconsume_times
-            )
-        else:
-            self._prefetch = PrefetchBuffer()
-            self._redelivery = Redelivery(self._prefetch, send_back)
+        self._prefetch = OrderedPrefetchBuffer() if ordered else PrefetchBuffer()
+        self._redelivery = (
+            OrderedRedelivery(self._prefetch, send_back, max_reconsume_times)
+            if ordered
+            else Redelivery(self._prefetch, send_back)
+        )
         self._messages = MessageStream(self._prefetch, self._redelivery, uncompressed_max)
-        settings = MemberSettings(
+        retry_topic = None if broadcast else RETRY_PREFIX + group
+        context = MemberContext(
+            session,
             group,
-            subscriptions_to(
-                topics, None if broadcast else RETRY_PREFIX + group, session.runtime.now_ms()
-            ),
+            subscriptions_to(topics, retry_topic, session.runtime.now_ms()),
+            offsets,
+            self._prefetch,
             start,
             strategy,
             ordered,
@@ -136,9 +137,7 @@ class Consumer(Client):
             batch_size,
             limits or PrefetchLimits(),
         )
-        self._member = Member(
-            session, settings, offsets, self._prefetch, self._messages.consume_directly
-        )
+        self._member = Member(context, self._messages.consume_directly)
         self._handed_out: list[ReceivedMessage] = []
 
     async def __aenter__(self) -> Self:

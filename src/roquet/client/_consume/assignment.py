@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.client._consume.fetcher import FetchSettings, QueueFetcher
-from roquet.client._consume.offsets import OffsetStore
+from roquet.client._consume.context import MemberContext
+from roquet.client._consume.fetcher import QueueFetcher
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.process_queue import ProcessQueue
+from roquet.client._consume.start_position import start_offset
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.tasks import Tasks, attempt, cancel
 from roquet.errors import RoquetError
@@ -40,25 +41,13 @@ class Assignment:
     offset is stored. `_giving_back` has the queues that were taken away and whose locks are kept
     because the application may still work on a message of them.
 
-    :param start: gives the offset from which a queue is consumed.
     :param locks: the queue locks of an ordered consumer, which consumes a queue only with its lock.
-    :param is_busy: whether the application works on a message of a queue. No other member may get
-        the queue while it does.
     """
 
-    def __init__(
-        self,
-        settings: FetchSettings,
-        offsets: OffsetStore,
-        start: Callable[[MessageQueue], Awaitable[int]],
-        locks: OrderLocks | None,
-        is_busy: Callable[[ProcessQueue], bool],
-    ) -> None:
-        self._settings = settings
-        self._offsets = offsets
-        self._start = start
+    def __init__(self, context: MemberContext, locks: OrderLocks | None) -> None:
+        self._context = context
+        self._offsets = context.offsets
         self._locks = locks
-        self._is_busy = is_busy
         self._tasks = Tasks()
         self._running: dict[MessageQueue, Running] = {}
         self._giving_back: set[MessageQueue] = set()
@@ -92,7 +81,9 @@ class Assignment:
     async def _add(self, queue: MessageQueue, subscription: Subscription) -> bool:
         """Start to pull a queue; return False if its lock expired meanwhile."""
         try:
-            start = await self._start(queue)
+            start = await start_offset(
+                self._context.session, self._offsets, queue, self._context.start
+            )
         except RoquetError as error:
             log.warning(
                 "queue not consumed yet, its start offset is not known: queue=%s error=%s",
@@ -106,7 +97,7 @@ class Assignment:
             return False  # another member may have it by now
         assert queue not in self._running, f"{queue} has a fetcher already"
         log.info("queue assigned: queue=%s offset=%d", queue, start)
-        fetcher = QueueFetcher(self._settings, queue, start, subscription)
+        fetcher = QueueFetcher(self._context, queue, start, subscription)
         self._running[queue] = Running(fetcher, self._tasks.start(fetcher.run(), f"pull {queue}"))
         return True
 
@@ -120,7 +111,7 @@ class Assignment:
             log.warning(
                 "queue locks lost, the queues are not consumed until they are locked again: "
                 "group=%s count=%d queues=%s",
-                self._settings.group,
+                self._context.group,
                 len(lost),
                 ",".join(map(str, lost)),
             )
@@ -172,7 +163,7 @@ class Assignment:
         self._giving_back.discard(queue)
 
     async def _idle(self, process_queue: ProcessQueue) -> None:
-        while self._is_busy(process_queue):
+        while self._context.prefetch.is_busy(process_queue):
             await asyncio.sleep(BUSY_LOOK_S)
 
     async def store_offsets(self) -> None:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
+from roquet.client._consume.context import MemberContext
 from roquet.client._consume.prefetch import Delivery
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.pull_flow import (
-    PrefetchLimits,
     PullPosition,
     delay_after_failure_ms,
     has_room,
@@ -24,7 +22,6 @@ from roquet.client._consume.pull_request import pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.routes import BrokerAddress, read_addresses
-from roquet.client._net.session import Session
 from roquet.errors import RoquetError
 from roquet.protocol.bodies.tables import Route, Subscription
 from roquet.protocol.records.message import MessageQueue
@@ -37,24 +34,6 @@ HOLD_MS: Final = 15_000
 TIMEOUT_MS: Final = 30_000
 
 
-@dataclass(frozen=True)
-class FetchSettings:
-    """The settings that all fetchers of a consumer share.
-
-    `count` is the maximum number of messages per pull. `deliver` is called with each message.
-    `reset_offset` stores the new offset of a queue whose offset was illegal. `commits` says whether
-    pulls carry the offset to commit.
-    """
-
-    session: Session
-    group: str
-    count: int
-    limits: PrefetchLimits
-    deliver: Callable[[Delivery], None]
-    reset_offset: Callable[[MessageQueue, int], Awaitable[None]]
-    commits: bool = True
-
-
 class QueueFetcher:
     """Pulls one queue and delivers its messages to the prefetch buffer.
 
@@ -63,16 +42,16 @@ class QueueFetcher:
     """
 
     def __init__(
-        self, settings: FetchSettings, queue: MessageQueue, start: int, wanted: Subscription
+        self, context: MemberContext, queue: MessageQueue, start: int, wanted: Subscription
     ) -> None:
-        self._settings = settings
+        self._context = context
         self._queue = queue
         self._wanted = wanted
         self._position = PullPosition(start)
         self._fails = False
         self._has_logged_repeats = False
         self._done = asyncio.Event()
-        self._pulled_ms = self._done_ms = settings.session.runtime.now_ms()
+        self._pulled_ms = self._done_ms = context.session.runtime.now_ms()
         self.process_queue = ProcessQueue(start, self._on_done)
 
     async def run(self) -> None:
@@ -106,7 +85,7 @@ class QueueFetcher:
         )
 
     def _on_done(self) -> None:
-        self._done_ms = self._settings.session.runtime.now_ms()
+        self._done_ms = self._context.session.runtime.now_ms()
         self._done.set()
 
     def _failed(self, error: RoquetError) -> float:
@@ -124,7 +103,7 @@ class QueueFetcher:
         return delay_after_failure_ms(error)
 
     async def _room(self) -> None:
-        while not has_room(self.process_queue, self._settings.limits):
+        while not has_room(self.process_queue, self._context.limits):
             self._done.clear()
             await self._done.wait()
 
@@ -132,10 +111,10 @@ class QueueFetcher:
         """Pull once and deliver the messages; return the ms to wait before the next pull."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        at, response = await self._settings.session.brokers.first(
+        at, response = await self._context.session.brokers.first(
             self._queue, self._ask, self._addresses
         )
-        self._pulled_ms = self._settings.session.runtime.now_ms()
+        self._pulled_ms = self._context.session.runtime.now_ms()
         result = pull_result(response, at.address, self._wanted)
         if self._fails:
             self._fails = False
@@ -149,19 +128,19 @@ class QueueFetcher:
         return read_addresses(route, broker_name, self._position.broker_id)
 
     async def _ask(self, at: BrokerAddress) -> tuple[BrokerAddress, Command]:
-        commit_offset = self.process_queue.consumer_offset if self._settings.commits else 0
+        commit_offset = 0 if self._context.broadcast else self.process_queue.consumer_offset
         flags = sys_flag(at, commit_offset)
         request = pull_request(
-            self._settings.group,
+            self._context.group,
             self._queue,
             self._position.offset,
-            self._settings.count,
+            self._context.batch_size,
             flags,
             self._wanted,
             HOLD_MS,
             commit_offset,
         )
-        return at, await self._settings.session.call(at.address, request, TIMEOUT_MS)
+        return at, await self._context.session.call(at.address, request, TIMEOUT_MS)
 
     def _take(self, result: PullResult, address: str) -> None:
         records = [
@@ -173,7 +152,7 @@ class QueueFetcher:
             ((record.queue_offset, len(record.body)) for record in records), result.next_offset
         )
         for record in records:
-            self._settings.deliver(
+            self._context.prefetch.put(
                 Delivery(
                     record, self._queue.broker_name, self.process_queue, record.reconsume_times
                 )
@@ -221,5 +200,5 @@ class QueueFetcher:
         # Replaced before the pause, so that no offset after next_offset is committed meanwhile.
         self.process_queue = ProcessQueue(result.next_offset, self._on_done)
         await asyncio.sleep(self._position.answered(result, 0) / 1000)
-        await self._settings.reset_offset(self._queue, result.next_offset)
+        await self._context.offsets.reset(self._queue, result.next_offset)
         return 0

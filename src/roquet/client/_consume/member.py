@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from roquet.client._consume.allocation import Strategy
 from roquet.client._consume.assignment import Assignment
-from roquet.client._consume.fetcher import FetchSettings
-from roquet.client._consume.offsets import OffsetStore
+from roquet.client._consume.context import MemberContext
 from roquet.client._consume.order_locks import OrderLocks
-from roquet.client._consume.prefetch import PrefetchBuffer
-from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.rebalancer import Rebalancer
-from roquet.client._consume.start_position import Start, start_offset, wire_name
-from roquet.client._net.groups import GroupMember
-from roquet.client._net.session import Session
+from roquet.client._consume.start_position import wire_name
+from roquet.client._net.group_member import GroupMember
 from roquet.client._net.tasks import Tasks, every
 from roquet.client.selector import check_filter
 from roquet.errors import RouteNotFound
-from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData, Subscription
+from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
 from roquet.protocol.records.record import Record
 
@@ -31,65 +25,22 @@ STORE_PERIOD_S: Final = 5.0
 LOCKS_LOOK_S: Final = 1.0
 
 
-@dataclass(frozen=True)
-class MemberSettings:
-    """What a member consumes and how. `subscriptions` are by topic.
-
-    The other fields are parameters of `Consumer`.
-    """
-
-    group: str
-    subscriptions: Mapping[str, Subscription]
-    start: Start
-    strategy: Strategy
-    ordered: bool
-    broadcast: bool
-    batch_size: int
-    limits: PrefetchLimits
-
-
 class Member:
     """A member of a consumer group: pulls the queues that it gets into a prefetch buffer.
 
-    :param offsets: where the offsets of the group are stored.
     :param consume_directly: delivers a message of an administrator; see `GroupMember`.
     """
 
     def __init__(
-        self,
-        session: Session,
-        settings: MemberSettings,
-        offsets: OffsetStore,
-        prefetch: PrefetchBuffer,
-        consume_directly: Callable[[Record, str], Awaitable[bool]],
+        self, context: MemberContext, consume_directly: Callable[[Record, str], Awaitable[bool]]
     ) -> None:
-        self._session = session
-        self._settings = settings
-        self._offsets = offsets
+        self._context = context
+        self._session = context.session
         self._consume_directly = consume_directly
-        group = settings.group
-        is_locking = settings.ordered and not settings.broadcast
-        self._locks = OrderLocks(session, group) if is_locking else None
-        fetching = FetchSettings(
-            session,
-            group,
-            settings.batch_size,
-            settings.limits,
-            prefetch.put,
-            offsets.reset,
-            commits=not settings.broadcast,
-        )
-        self._assignment = Assignment(
-            fetching, offsets, self._start_offset, self._locks, prefetch.is_busy
-        )
-        self._rebalancer = Rebalancer(
-            session,
-            group,
-            settings.subscriptions,
-            None if settings.broadcast else settings.strategy,
-            self._assignment,
-            offsets,
-        )
+        is_locking = context.ordered and not context.broadcast
+        self._locks = OrderLocks(context.session, context.group) if is_locking else None
+        self._assignment = Assignment(context, self._locks)
+        self._rebalancer = Rebalancer(context, self._assignment)
         self._tasks = Tasks()
 
     async def join(self) -> None:
@@ -98,10 +49,10 @@ class Member:
         Without the heartbeat the brokers' lists of members would lack this one, and it would get
         no queue (docs/pitfalls.md#trap-60).
         """
-        group = self._settings.group
-        await self._offsets.open()
+        group = self._context.group
+        await self._context.offsets.open()
         await self._look_up_routes()
-        for subscription in self._settings.subscriptions.values():
+        for subscription in self._context.subscriptions.values():
             if not subscription.is_by_tag:
                 await check_filter(self._session, group, subscription)
         member = GroupMember(
@@ -127,14 +78,14 @@ class Member:
             self._tasks.start(lost, f"lost locks of {group}")
 
     async def _look_up_routes(self) -> None:
-        for topic in self._settings.subscriptions:
+        for topic in self._context.subscriptions:
             try:
                 await self._session.routes.refresh(topic)
             except RouteNotFound as error:
                 if not topic.startswith(RETRY_PREFIX):
                     log.warning(
                         "topic not found, the consumer waits for it: group=%s topic=%s error=%s",
-                        self._settings.group,
+                        self._context.group,
                         topic,
                         error,
                     )
@@ -160,11 +111,8 @@ class Member:
 
     def _heartbeat_data(self) -> ConsumerData:
         return ConsumerData(
-            self._settings.group,
-            message_model=BROADCASTING if self._settings.broadcast else CLUSTERING,
-            consume_from=wire_name(self._settings.start),
-            subscriptions=tuple(self._settings.subscriptions.values()),
+            self._context.group,
+            message_model=BROADCASTING if self._context.broadcast else CLUSTERING,
+            consume_from=wire_name(self._context.start),
+            subscriptions=tuple(self._context.subscriptions.values()),
         )
-
-    async def _start_offset(self, queue: MessageQueue) -> int:
-        return await start_offset(self._session, self._offsets, queue, self._settings.start)

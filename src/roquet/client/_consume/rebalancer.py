@@ -6,15 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from roquet.client._consume.allocation import Strategy, allocate
+from roquet.client._consume.allocation import allocate
 from roquet.client._consume.assignment import Assignment
-from roquet.client._consume.offsets import OffsetStore
+from roquet.client._consume.context import MemberContext
 from roquet.client._net.group_members import member_ids
 from roquet.client._net.routes import subscribe_queues
-from roquet.client._net.session import Session
 from roquet.client._net.tasks import attempt, pause
 from roquet.errors import RouteNotFound
-from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.records.message import MessageQueue
 
 PERIOD_S: Final = 20.0
@@ -30,26 +28,13 @@ class Rebalancer:
     (docs/protocol/consuming.md#rebalance).
 
     Invariant: a queue in `_resets` is not assigned again until its new offset is stored.
-
-    :param subscriptions: topic -> subscription.
-    :param strategy: the allocation rule; None means that each member gets all queues.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        group: str,
-        subscriptions: Mapping[str, Subscription],
-        strategy: Strategy | None,
-        assignment: Assignment,
-        offsets: OffsetStore,
-    ) -> None:
-        self._session = session
-        self._group = group
-        self._subscriptions = subscriptions
-        self._strategy = strategy
+    def __init__(self, context: MemberContext, assignment: Assignment) -> None:
+        self._context = context
+        self._session = context.session
+        self._group = context.group
         self._assignment = assignment
-        self._offsets = offsets
         self._resets: dict[MessageQueue, int] = {}
         self._is_incomplete = False
         """A topic does not exist yet, or another member has a lock that this one needs."""
@@ -67,7 +52,7 @@ class Rebalancer:
     async def rebalance(self) -> None:
         """Rebalance all topics now."""
         self._is_incomplete = False
-        for topic, subscription in self._subscriptions.items():
+        for topic, subscription in self._context.subscriptions.items():
             wanted = await self._share_of(topic)
             if wanted is not None:
                 # A queue that is assigned stays so until its reset is carried out: to drop it here
@@ -89,7 +74,7 @@ class Rebalancer:
             self._is_incomplete = True
             return None
         queues = subscribe_queues(topic, route)
-        if self._strategy is None:
+        if self._context.broadcast:
             return frozenset(queues)
         members = await member_ids(self._session, self._group, route)
         # A broker that started after the last heartbeat does not list this member yet.
@@ -98,7 +83,7 @@ class Rebalancer:
             members = await member_ids(self._session, self._group, route)
         if not members:
             return None
-        return allocate(self._strategy, queues, members, self._session.client_id)
+        return allocate(self._context.strategy, queues, members, self._session.client_id)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Reset the offsets of the queues that are assigned to this member; `run` does it soon.
@@ -123,4 +108,4 @@ class Rebalancer:
 
     async def _reset_queue(self, queue: MessageQueue, offset: int) -> None:
         await self._assignment.drop([queue], stores=False)
-        await self._offsets.reset(queue, offset)
+        await self._context.offsets.reset(queue, offset)

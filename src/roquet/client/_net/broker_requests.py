@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final
 
-from roquet.client._net.groups import GroupMember, Groups
+from roquet.client._net.group_member import AnswerCheck, GroupMember
 from roquet.client._net.member_calls import (
     consumed_body,
     reset_offsets,
@@ -34,8 +35,13 @@ CONSUME_S_MAX: Final = 10.0
 class BrokerRequests:
     """Handles the requests of brokers: passes them on to the members of the groups."""
 
-    def __init__(self, groups: Groups) -> None:
-        self._groups = groups
+    def __init__(
+        self,
+        producers: Mapping[str, AnswerCheck | None],
+        consumers: Mapping[str, GroupMember],
+    ) -> None:
+        self._producers = producers
+        self._consumers = consumers
         self.handlers: dict[int, Handler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
@@ -46,12 +52,12 @@ class BrokerRequests:
         }
 
     def _members_changed(self, request: Command, _: Connection) -> None:
-        member = self._groups.consumers.get(ConsumerGroupHeader.read(request.fields).consumer_group)
+        member = self._consumers.get(ConsumerGroupHeader.read(request.fields).consumer_group)
         if member is not None:
             member.wake()
 
     def _reset_offsets(self, request: Command, connection: Connection) -> None:
-        member = self._groups.consumers.get(request.fields.get("group", ""))
+        member = self._consumers.get(request.fields.get("group", ""))
         offsets = reset_offsets(request.body)
         log.info(
             "offsets reset by an administrator: group=%s topic=%s broker=%s offsets=%s",
@@ -97,7 +103,7 @@ class BrokerRequests:
     def _check_transaction(self, request: Command, connection: Connection) -> None:
         record = decode(request.body)
         group = record.properties.get(PRODUCER_GROUP, "")
-        answer_check = self._groups.producers.get(group)
+        answer_check = self._producers.get(group)
         if answer_check is None:
             log.warning(
                 "check-back for a group that this client is not in: group=%s broker=%s",
@@ -108,7 +114,7 @@ class BrokerRequests:
             answer_check(CheckTransactionHeader.read(request.fields), record, connection)
 
     def _member(self, group: str) -> GroupMember:
-        member = self._groups.consumers.get(group)
+        member = self._consumers.get(group)
         if member is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"this client is not in group {group}")
         return member

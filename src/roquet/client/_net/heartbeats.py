@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Final, TypeVar
 
-from roquet.client._net.groups import AnswerCheck, GroupMember, Groups
+from roquet.client._net.group_member import AnswerCheck, GroupMember
 from roquet.client._net.name_servers import Call
 from roquet.client._net.route_table import RouteTable
 from roquet.client._net.tasks import Tasks, attempt, pause
-from roquet.errors import AccessDenied
+from roquet.errors import AccessDenied, MessageError
+from roquet.protocol.bodies.tables import Heartbeat
 from roquet.protocol.headers.members import UnregisterClientHeader
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode
@@ -34,11 +35,12 @@ class Heartbeats:
     left, and its queues would not be consumed.
     """
 
-    def __init__(self, client_id: str, call: Call, routes: RouteTable, groups: Groups) -> None:
+    def __init__(self, client_id: str, call: Call, routes: RouteTable) -> None:
         self._client_id = client_id
         self._call = call
         self._routes = routes
-        self._groups = groups
+        self.producers: dict[str, AnswerCheck | None] = {}
+        self.consumers: dict[str, GroupMember] = {}
         self._sending = asyncio.Lock()
         self._heartbeats = Tasks()
         self.due = routes.changed
@@ -49,7 +51,7 @@ class Heartbeats:
 
         :param answer_check: handles check-backs of the group.
         """
-        self._groups.producers[group] = answer_check
+        self.producers[group] = answer_check
         self.due.set()
 
     def join_as_consumer(self, group: str, member: GroupMember) -> None:
@@ -57,7 +59,9 @@ class Heartbeats:
 
         :raises MessageError: this client is in the group already.
         """
-        self._groups.add_consumer(group, member)
+        if group in self.consumers:
+            raise MessageError(f"one client cannot be in group {group} twice: use another session")
+        self.consumers[group] = member
 
     async def run(self) -> None:
         """Send heartbeats forever. One before its time is followed by a rebalance."""
@@ -65,7 +69,7 @@ class Heartbeats:
             early = await pause(self.due, PERIOD_S)
             await self.beat()
             if early:
-                for member in self._groups.consumers.values():
+                for member in self.consumers.values():
                     member.wake()
 
     async def beat(self) -> list[AccessDenied]:
@@ -80,16 +84,16 @@ class Heartbeats:
 
     async def _beat(self, denials: list[AccessDenied]) -> None:
         async with self._sending:
-            if self._groups:
-                body = dump_bytes(self._groups.heartbeat(self._client_id).to_json())
+            if self.producers or self.consumers:
+                consumers = tuple(member.data() for member in self.consumers.values())
+                heartbeat = Heartbeat(self._client_id, tuple(sorted(self.producers)), consumers)
+                body = dump_bytes(heartbeat.to_json())
                 denials += await self._send_to_all(
                     Command(RequestCode.HEART_BEAT, body=body), "heartbeat"
                 )
 
     async def _send_to_all(self, request: Command, what: str) -> list[AccessDenied]:
-        addresses = sorted(
-            at for at in self._routes.addresses() if self._groups.consumers or at.is_master
-        )
+        addresses = sorted(at for at in self._routes.addresses() if self.consumers or at.is_master)
         denials: list[AccessDenied] = []
 
         async def send(address: str) -> None:
@@ -110,12 +114,12 @@ class Heartbeats:
 
         The brokers notify these members at once (docs/protocol/consuming.md#leaving).
         """
-        for group in list(self._groups.consumers):
+        for group in list(self.consumers):
             header = UnregisterClientHeader(self._client_id, consumer_group=group)
-            await self._leave(self._groups.consumers, group, header)
-        for group in sorted(self._groups.producers):
+            await self._leave(self.consumers, group, header)
+        for group in sorted(self.producers):
             header = UnregisterClientHeader(self._client_id, producer_group=group)
-            await self._leave(self._groups.producers, group, header)
+            await self._leave(self.producers, group, header)
         await self._heartbeats.close()
 
     async def _leave(

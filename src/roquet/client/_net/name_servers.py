@@ -35,19 +35,17 @@ class NameServers:
         :raises ConnectionClosed: no name server can be reached.
         :raises CallTimeout: no name server answers in time.
         """
-        for _ in self.addresses[1:]:
+        failure: Exception | None = None
+        for _ in self.addresses:
             asked = self._chosen
             try:
                 return await self._call(self.addresses[asked], request, TIMEOUT_MS)
-            except (ConnectionClosed, CallTimeout):
+            except (ConnectionClosed, CallTimeout) as error:
                 self._move_on_from(asked)
-        asked = self._chosen
-        try:
-            return await self._call(self.addresses[asked], request, TIMEOUT_MS)
-        except (ConnectionClosed, CallTimeout) as error:
-            self._move_on_from(asked)
-            error.add_note(f"name servers asked: {'; '.join(self.addresses)}")
-            raise
+                failure = error
+        assert failure is not None, "there is at least one name server"
+        failure.add_note(f"name servers asked: {'; '.join(self.addresses)}")
+        raise failure
 
     def _move_on_from(self, asked: int) -> None:
         """Choose the next name server, unless a concurrent call has done so already."""

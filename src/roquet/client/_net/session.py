@@ -10,7 +10,6 @@ from typing import Self, TypeVar
 from roquet.client._net.broker_calls import BrokerCalls
 from roquet.client._net.broker_requests import BrokerRequests
 from roquet.client._net.first_commit import FirstCommitGuard
-from roquet.client._net.groups import Groups
 from roquet.client._net.heartbeats import Heartbeats
 from roquet.client._net.identity import new_client_id
 from roquet.client._net.name_servers import NameServers
@@ -46,11 +45,11 @@ class Session:
         self.name_servers = NameServers(config.addresses, self.call, self.runtime.random)
         self.routes = RouteTable(self.name_servers, self.tasks)
         self.brokers = BrokerCalls(self.call, self.call_all, self.routes)
-        groups = Groups()
-        self.membership = Heartbeats(self.client_id, self.call, self.routes, groups)
+        self.membership = Heartbeats(self.client_id, self.call, self.routes)
+        requests = BrokerRequests(self.membership.producers, self.membership.consumers)
         self.replies = Replies(self.runtime)
         self.first_commits = FirstCommitGuard()
-        handlers = {**BrokerRequests(groups).handlers, **self.replies.handlers}
+        handlers = {**requests.handlers, **self.replies.handlers}
         self._channels = Channels(handlers, credentials=config.credentials, tls=config.tls)
         self._connections: dict[str, Connection] = {}
         self._silent_calls: dict[str, int] = {}

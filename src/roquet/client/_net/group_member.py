@@ -1,4 +1,4 @@
-"""The groups that a client is in."""
+"""What a session knows of a group member: callbacks for the requests of brokers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from roquet.client._net.member_calls import QueueState
-from roquet.errors import MessageError
-from roquet.protocol.bodies.tables import ConsumerData, Heartbeat
+from roquet.protocol.bodies.tables import ConsumerData
 from roquet.protocol.headers.transactions import CheckTransactionHeader
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.records.record import Record
@@ -37,28 +36,3 @@ class GroupMember:
     states: Callable[[], Mapping[MessageQueue, QueueState]]
     consume: Callable[[Record, str], Awaitable[bool]]
     started_ms: int
-
-
-class Groups:
-    """The producer groups and the consumer groups that a client is in."""
-
-    def __init__(self) -> None:
-        self.producers: dict[str, AnswerCheck | None] = {}
-        self.consumers: dict[str, GroupMember] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.producers or self.consumers)
-
-    def add_consumer(self, group: str, member: GroupMember) -> None:
-        """Add a consumer group.
-
-        :raises MessageError: this client is in the group already.
-        """
-        if group in self.consumers:
-            raise MessageError(f"one client cannot be in group {group} twice: use another session")
-        self.consumers[group] = member
-
-    def heartbeat(self, client_id: str) -> Heartbeat:
-        """The heartbeat of a client in these groups."""
-        consumers = tuple(member.data() for member in self.consumers.values())
-        return Heartbeat(client_id, tuple(sorted(self.producers)), consumers)
