@@ -7,9 +7,9 @@ from typing import Any, Final, TypeVar
 
 from roquet.client._net.client import Client
 from roquet.protocol.bodies.tables import BrokerData, ClusterInfo, parse
-from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
-from roquet.protocol.remoting.refusals import refusal
+from roquet.protocol.remoting.refusals import checked
 
 TIMEOUT_MS: Final = 5000
 
@@ -25,7 +25,7 @@ class Cluster(Client):
         :raises ConnectionClosed, CallTimeout: no name server answers.
         """
         answer = await self._session.name_servers.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
-        return parse(_checked(answer, "the name server").body, ClusterInfo.from_json).brokers
+        return parse(checked(answer, "the name server").body, ClusterInfo.from_json).brokers
 
     async def ask(
         self,
@@ -41,7 +41,7 @@ class Cluster(Client):
         :raises ResponseError: the broker refuses; the remark says why.
         :raises ConnectionClosed, CallTimeout: the broker does not answer.
         """
-        return _checked(
+        return checked(
             await self._session.call(address, Command(code, dict(fields or {})), timeout_ms),
             address,
         )
@@ -54,9 +54,3 @@ class Cluster(Client):
         Raises as `ask`.
         """
         return parse((await self.ask(address, code)).body, kind)
-
-
-def _checked(answer: Command, address: str) -> Command:
-    if answer.code != ResponseCode.SUCCESS:
-        raise refusal(answer, address)
-    return answer

@@ -56,46 +56,37 @@ async def min_offset(
     session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
 ) -> int:
     """The offset of the oldest message in a queue; -1 if there never was a message."""
-    return await _bound(session, RequestCode.GET_MIN_OFFSET, queue, timeout_ms, choose)
+    header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
+    request = Command(RequestCode.GET_MIN_OFFSET, header.write())
+    return await _offset(session, queue, request, timeout_ms, choose)
 
 
 async def max_offset(
     session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
 ) -> int:
     """The offset that the next message of a queue will have."""
-    return await _bound(session, RequestCode.GET_MAX_OFFSET, queue, timeout_ms, choose)
-
-
-async def _bound(
-    session: Session,
-    code: RequestCode,
-    queue: MessageQueue,
-    timeout_ms: int,
-    choose: Choose = read_addresses,
-) -> int:
-    fields = QueueHeader(queue.topic, queue.queue_id, queue.broker_name).write()
-    return await _offset(session, code, queue, fields, timeout_ms, choose)
+    header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
+    request = Command(RequestCode.GET_MAX_OFFSET, header.write())
+    return await _offset(session, queue, request, timeout_ms, choose)
 
 
 async def offset_at(
     session: Session, queue: MessageQueue, timestamp_ms: int, timeout_ms: int
 ) -> int:
     """The offset of the message whose store time (ms since 1970) is nearest to `timestamp_ms`."""
-    fields = SearchOffsetHeader(
-        queue.topic, queue.queue_id, timestamp_ms, queue.broker_name
-    ).write()
-    return await _offset(session, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, fields, timeout_ms)
+    header = SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker_name)
+    request = Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.write())
+    return await _offset(session, queue, request, timeout_ms)
 
 
 async def _offset(
     session: Session,
-    code: RequestCode,
     queue: MessageQueue,
-    fields: dict[str, str],
+    request: Command,
     timeout_ms: int,
     choose: Choose = read_addresses,
 ) -> int:
-    at, response = await session.brokers.call(queue, Command(code, fields), timeout_ms, choose)
+    at, response = await session.brokers.call(queue, request, timeout_ms, choose)
     return accepted(OffsetAnswer, response, at.address).offset
 
 

@@ -110,9 +110,8 @@ class Sender:
             is_alone = pick is not None or all(
                 other.broker_name in failed for other in topic_route.queues
             )
-            if is_alone:
-                await asyncio.sleep(min(SAME_BROKER_PAUSE_S, _left_ms(deadline) / 1000))
-            await self._routes.refresh(message.topic, deadline)
+            pause_s = SAME_BROKER_PAUSE_S if is_alone else 0.0
+            await self._routes.refresh(message.topic, deadline, pause_s)
         raise AssertionError("the last try returns or raises")
 
     def _next_queue(self, topic_route: TopicRoute, failed: set[str]) -> MessageQueue:

@@ -84,16 +84,22 @@ class TopicRoutes:
         """
         return (await self.get(queue.topic, deadline_after(timeout_ms))).master(queue)
 
-    async def refresh(self, topic: str, deadline: float) -> None:
-        """Refresh a route after a broker failed, as it may be gone. Failures are logged."""
+    async def refresh(self, topic: str, deadline: float, pause_s: float = 0.0) -> None:
+        """Refresh a route after a broker failed, as it may be gone. Failures are logged.
+
+        :param pause_s: how long to wait before that.
+        """
         try:
-            await self._ask(topic, self._session.routes.refresh, deadline)
+            async with asyncio.timeout_at(deadline):
+                if pause_s:
+                    await asyncio.sleep(pause_s)
+                await self._session.routes.refresh(topic)
         except RouteNotFound:
             pass  # the topic is to be created by this send: the route it will have is known
-        except (ConnectionClosed, CallTimeout, ResponseError) as error:
+        except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
             now = asyncio.get_running_loop().time()
             text = "route not refreshed: topic=%s error=%s"
-            self._limited_log.warning(topic, now, text, topic, error)
+            self._limited_log.warning(topic, now, text, topic, str(error) or "no time left")
 
     def _prepared(self, topic: str, route: Route) -> TopicRoute:
         known = self._known.get(topic)
