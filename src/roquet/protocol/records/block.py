@@ -107,11 +107,6 @@ def leading_field(data: bytes, name: str, starts: Ints) -> Ints:
     return gather(data, NUMPY_TYPES[name], starts + OFFSETS[name]).astype(np.int64)
 
 
-def has_record_magic(data: bytes, starts: Ints) -> Bools:
-    """Whether the bytes from each start on have the magic of a record."""
-    return is_record_magic(gather(data, NUMPY_TYPES["magic"], starts + OFFSETS["magic"]))
-
-
 def is_record_magic(magics: npt.NDArray[np.generic]) -> Bools:
     found: Bools = (magics == MAGIC) | (magics == MAGIC_V2)
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
+from operator import attrgetter
 from typing import Final
 
 from roquet.common.units import PhysicalOffset, QueueOffset
@@ -32,10 +33,12 @@ from roquet.protocol.records.message import (
     split_properties,
 )
 
-_CRC: Final = list(FIELDS).index("crc")
-_FIRST: Final = list(FIELDS).index("queue_id")
-_LAST: Final = list(FIELDS).index("body_size")
-"""The fields between, this one excluded, are the first fields of `Record`, in the same order."""
+_NAMES: Final = [*FIELDS]
+_CRC: Final = _NAMES.index("crc")
+_OF_RECORD: Final = slice(_NAMES.index("queue_id"), _NAMES.index("body_size"))
+"""The fields of the table that are the first fields of `Record`, in the same order."""
+_VALUES: Final = attrgetter(*_NAMES[_OF_RECORD])
+_SYS_FLAG: Final = _NAMES[_OF_RECORD].index("sys_flag")
 BAD_CHECKSUM: Final = "its body does not have the stored checksum"
 _TO_DECODE: Final = fields_struct("size", "magic", "sys_flag")
 _TO_CHECK: Final = fields_struct("magic", "crc", "physical_offset", "sys_flag")
@@ -75,28 +78,12 @@ class Record:
     def encode(self) -> bytes:
         """The record's bytes. Checksum and host bits are computed, not taken from the fields."""
         sys_flag = self.sys_flag & ~HOST_BITS | host_bits(self.born_host, self.store_host)
+        values = [*_VALUES(self)]
+        values[_SYS_FLAG] = sys_flag
         topic, properties = self.topic.encode(), self.properties_text.encode()
         pack = record_struct(sys_flag, len(self.body), len(topic), len(properties))
         data = bytearray(pack.size)
-        pack_into(
-            pack,
-            data,
-            0,
-            self.queue_id,
-            self.flag,
-            self.queue_offset,
-            self.physical_offset,
-            sys_flag,
-            self.born_ms,
-            self.born_host,
-            self.store_ms,
-            self.store_host,
-            self.reconsume_times,
-            self.prepared_offset,
-            self.body,
-            topic,
-            properties,
-        )
+        pack_into(pack, data, 0, *(*values, self.body, topic, properties))
         return bytes(data)
 
 
@@ -168,7 +155,7 @@ def decode(data: bytes | bytearray | memoryview, at: int = 0, *, verify: bool = 
         properties = str(data[properties_at : at + size], "utf-8")
     except UnicodeDecodeError as error:
         raise CorruptRecord(at, f"topic or properties are not UTF-8: {error}") from error
-    return Record(*(*values[_FIRST:_LAST], body, topic, properties, crc))
+    return Record(*(*values[_OF_RECORD], body, topic, properties, crc))
 
 
 def properties_of(record: bytes | bytearray) -> dict[str, str] | None:

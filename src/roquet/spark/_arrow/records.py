@@ -12,7 +12,6 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.records.block import (
     RecordBlock,
     RecordLayouts,
-    has_record_magic,
     is_record_magic,
     leading_field,
     record_starts,
@@ -97,7 +96,7 @@ def _starts_by_magic(data: bytes) -> Ints | None:
     """
     everything = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(everything[4:-3] == MAGIC >> 24)
-    starts = places[has_record_magic(data, places)]
+    starts = places[is_record_magic(leading_field(data, "magic", places))]
     ends = starts + leading_field(data, "size", starts)
     is_chain = (
         len(starts) > 0

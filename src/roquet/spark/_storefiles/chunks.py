@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from roquet.protocol.records.block import RecordBlock, has_record_magic
+from roquet.protocol.records.block import RecordBlock, is_record_magic
 from roquet.protocol.records.columns import Ints
 from roquet.spark._storefiles.indexed_ranges import (
     Claimed,
@@ -160,7 +160,7 @@ def _gathered(log: SegmentFiles, records: Claimed) -> RecordBlock:
     if len(data) != ends[-1]:
         raise QueuesDisagree(f"bytes at physical offset {records.at[0]} or later are missing")
     block = GatheredBlock(data, ends - records.size, int(ends[-1]), records.at)
-    fits = (block.field("size") == records.size) & has_record_magic(data, block.starts)
+    fits = (block.field("size") == records.size) & is_record_magic(block.field("magic"))
     if not fits.all() or block.sound_count(verify=False) < len(block):
         raise QueuesDisagree(f"not all from {records.at[0]} to {records.at[-1]} are records")
     return block
