@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from roquet.common.runtime import Runtime
 from roquet.common.write_log import WriteLog
+from roquet.protocol.bodies.body import Body
 from roquet.protocol.bodies.tables import parse
 from roquet.protocol.json.dialect import dump_file
 from roquet.storage.files.disk import Disk
@@ -28,11 +29,7 @@ DELAY_OFFSETS: Final = "delayOffset.json"
 CONSUMER_FILTERS: Final = "consumerFilter.json"
 
 
-class Table(Protocol):
-    def to_json(self) -> dict[str, Any]: ...
-
-
-T = TypeVar("T", bound=Table)
+T = TypeVar("T", bound=Body)
 R = TypeVar("R")
 
 Then = Callable[[OSError | None], None]
