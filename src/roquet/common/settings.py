@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args, get_type_hints
 
+from roquet.common.names import camel_case
 from roquet.common.properties import Properties, parse
 from roquet.errors import ConfigError
 
@@ -228,18 +229,13 @@ def _rule(field: dataclasses.Field[Any], kind: Any) -> _Rule:
     rules = field.metadata
     return _Rule(
         field.name,
-        rules.get("name") or _camel_case(field.name),
+        rules.get("name") or camel_case(field.name),
         rules.get("aliases", ()),
         bases[0],
         len(bases) < len(members),
         rules.get("at_least"),
         rules.get("at_most"),
     )
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 _TEXT_OF: Final[dict[type[Any], Callable[[Any], str]]] = {

@@ -4,9 +4,9 @@
     class TopicConfig(Body):
         name: Annotated[str, Member("topicName")]
         read_queues: Annotated[Int32, Member("readQueueNums")] = 16
-        perm: Int32 = READ_WRITE
+        filter_servers: tuple[str, ...] = ()
 
-A field without `Member` has its own name on the wire. Members are written in the order of their
+A field without `Member` has its own name in camel case. Members are written in the order of their
 names, as fastjson does. Unknown members are ignored. A missing member has the field's default, or
 is refused if there is none. A member is read by the type of its field:
 
@@ -40,6 +40,7 @@ from typing import (
     get_type_hints,
 )
 
+from roquet.common.names import camel_case
 from roquet.common.units import Int32, Int64
 from roquet.protocol.json.dialect import IntKeys
 from roquet.protocol.json.numbers import NumberError, as_int32, as_int64, json_int, json_long
@@ -232,7 +233,7 @@ def _split(annotation: Any, field_name: str) -> tuple[Any, Member]:
         *others, member = annotation.__metadata__
         plain = annotation.__origin__
         return (Annotated[(plain, *others)] if others else plain), member
-    return annotation, Member(field_name)
+    return annotation, Member(camel_case(field_name))
 
 
 class _Codec(NamedTuple):

@@ -40,7 +40,7 @@ class FilterData(Body):
     born_ms: Annotated[Int64, Member("bornTime")] = 0
     dead_ms: Annotated[Int64, Member("deadTime")] = 0
     bloom: Annotated[BloomData | None, Member("bloomFilterData", is_optional=True)] = None
-    expression_type: Annotated[str, Member("expressionType")] = SQL92
+    expression_type: str = SQL92
 
     @property
     def is_dead(self) -> bool:

@@ -68,16 +68,14 @@ class GroupConfig(Body):
     """SubscriptionGroupConfig."""
 
     name: Annotated[str, Member("groupName")]
-    consume_enable: Annotated[bool, Member("consumeEnable")] = True
-    consume_from_min_enable: Annotated[bool, Member("consumeFromMinEnable")] = True
-    consume_broadcast_enable: Annotated[bool, Member("consumeBroadcastEnable")] = True
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
     retry_queues: Annotated[Int32, Member("retryQueueNums")] = 1
-    retry_max_times: Annotated[Int32, Member("retryMaxTimes")] = 16
-    broker_id: Annotated[Int64, Member("brokerId")] = 0
-    which_broker_when_consume_slowly: Annotated[Int64, Member("whichBrokerWhenConsumeSlowly")] = 1
-    notify_consumer_ids_changed_enable: Annotated[
-        bool, Member("notifyConsumerIdsChangedEnable")
-    ] = True
+    retry_max_times: Int32 = 16
+    broker_id: Int64 = 0
+    which_broker_when_consume_slowly: Int64 = 1
+    notify_consumer_ids_changed_enable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class DelayOffsetTable(Table):
 class QueueData(Body):
     """The queues of a topic on one broker name."""
 
-    broker_name: Annotated[str, Member("brokerName")]
+    broker_name: str
     read_queues: Annotated[Int32, Member("readQueueNums")]
     write_queues: Annotated[Int32, Member("writeQueueNums")]
     perm: Int32
@@ -140,7 +138,7 @@ class BrokerData(Body):
     """The addresses of one broker name, by broker id: 0 is the master, all others are slaves."""
 
     cluster: Annotated[str, Member("cluster", read=_read_cluster)]
-    broker_name: Annotated[str, Member("brokerName")]
+    broker_name: str
     addresses: Annotated[
         Mapping[int, str],
         Member("brokerAddrs", read=_read_addresses, write=_write_addresses),
@@ -191,7 +189,7 @@ class Subscription(Body):
     topic: str
     expression: Annotated[str, Member("subString")] = "*"
     version: Annotated[Int64, Member("subVersion")] = 0
-    expression_type: Annotated[str, Member("expressionType")] = TAG
+    expression_type: str = TAG
     class_filter: Annotated[bool, Member("classFilterMode")] = False
 
     @property
@@ -218,11 +216,11 @@ FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
 @dataclass(frozen=True, slots=True)
 class ConsumerData(Body):
     group: Annotated[str, Member("groupName")]
-    consume_type: Annotated[str, Member("consumeType")] = PUSH
-    message_model: Annotated[str, Member("messageModel")] = CLUSTERING
+    consume_type: str = PUSH
+    message_model: str = CLUSTERING
     consume_from: Annotated[str, Member("consumeFromWhere")] = FROM_LAST
     subscriptions: Annotated[tuple[Subscription, ...], Member("subscriptionDataSet")] = ()
-    unit_mode: Annotated[bool, Member("unitMode")] = False
+    unit_mode: bool = False
 
 
 def _read_producers(json: Iterable[Mapping[str, Any]] | None) -> tuple[str, ...]:
@@ -276,7 +274,7 @@ class QueueLocks(Body):
     """The body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
     group: Annotated[str, Member("consumerGroup")]
-    client_id: Annotated[str, Member("clientId")]
+    client_id: str
     queues: Annotated[
         frozenset[MessageQueue],
         Member("mqSet", read=_read_queues, write=_write_queues),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
+from roquet.common.names import camel_case
 from roquet.common.units import INT_MAX, LONG_MAX, Int32, Int64, PhysicalOffset, QueueOffset
 from roquet.errors import MessageError, Refused
 from roquet.protocol.java_numbers import read_int, read_long, read_truth
@@ -102,7 +103,7 @@ def _plan(header: type[Header]) -> _Plan:
     return tuple(
         (
             item.name,
-            header.SPELLING.get(item.name, _camel_case(item.name)),
+            header.SPELLING.get(item.name, camel_case(item.name)),
             _converter(header, item.name, types[item.name]),
             item.default is dataclasses.MISSING,
         )
@@ -121,10 +122,5 @@ def _converter(header: type[Header], name: str, annotation: Any) -> Callable[[st
 
 def _shown(name: str, wire_name: str) -> str:
     """A field's name for errors: sends have one-letter names on the wire."""
-    full = _camel_case(name)
+    full = camel_case(name)
     return wire_name if full.lower() == wire_name.lower() else f"{full} ({wire_name})"
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

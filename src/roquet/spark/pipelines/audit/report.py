@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from roquet.common.names import camel_case
 from roquet.spark.pipelines._shared.page import heading, page, paragraph, table
 from roquet.spark.pipelines.svg import bars
 
@@ -81,7 +82,8 @@ class AuditReport:
     def to_json(self) -> dict[str, Any]:
         """The report for programs, with names in camel case as in Spark's source."""
         queues = [
-            {_camel(name): value for name, value in asdict(queue).items()} for queue in self.queues
+            {camel_case(name): value for name, value in asdict(queue).items()}
+            for queue in self.queues
         ]
         return {"left": self.left, "right": self.right, "same": self.is_same, "queues": queues}
 
@@ -144,8 +146,3 @@ class AuditReport:
                 str(each): float(each.left_rows) for each in sizes
             }
         }
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(each.capitalize() for each in others)
