@@ -24,7 +24,7 @@ Of those after the numbers, a member that is null or empty is as good as missing
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from types import NoneType
 from typing import (
@@ -125,6 +125,9 @@ def told(left_out: list[str]) -> int:
     return len(left_out)
 
 
+_Items = Iterable[tuple[Any, Any]]
+
+
 class Entries(NamedTuple):
     """A field of a `Table` that is a table."""
 
@@ -132,8 +135,8 @@ class Entries(NamedTuple):
     name: str
     read: Callable[[Mapping[str, Any] | None, list[str]], dict[Any, Any]]
     """Reads the member, or a part of it; appends an error for each entry that it leaves out."""
-    write: Callable[[Mapping[Any, Any]], Any]
-    """Returns the member for the table, or for a part of it."""
+    write: Callable[[_Items], Any]
+    """Returns the member for the items of the table, or for some of them."""
 
 
 class _Plan(NamedTuple):
@@ -192,17 +195,19 @@ class _Compiler:
 
     def _add(self, at: int, item: Field[Any], value_type: Any, member: Member) -> None:
         write: Callable[[Any], object] | None
+        value = f"self.{item.name}"
+        written = value
         if get_origin(value_type) is Mapping and issubclass(self._kind, Table):
             entries = Entries(item.name, member.name, *_table(value_type))
             write = entries.write
+            written = f"{value}.items()"
             self._tables.append(entries)
             self._scope[f"read_{at}"] = entries.read
             self._values.append(f"read_{at}(json.get({member.name!r}), left_out)")
         else:
             write = member.write or _codec(value_type).write
             self._values.append(self._value(at, item, value_type, member))
-        value = f"self.{item.name}"
-        source = f"{member.name!r}: {value if write is None else f'write_{at}({value})'}"
+        source = f"{member.name!r}: {written if write is None else f'write_{at}({written})'}"
         if member.is_optional:
             source = f"**({{{source}}} if {value} != default_{at} else {{}})"
         self._scope |= {f"write_{at}": write, f"default_{at}": item.default}
@@ -279,7 +284,7 @@ def _tuple(item: _Codec) -> _Codec:
 _ReadTable = Callable[[Mapping[str, Any] | None, list[str]], dict[Any, Any]]
 
 
-def _table(table_type: Any) -> tuple[_ReadTable, Callable[[Mapping[Any, Any]], Any]]:
+def _table(table_type: Any) -> tuple[_ReadTable, Callable[[_Items], Any]]:
     """How a table is read and written, or a table of tables; see `Entries`."""
     key_type, value_type = get_args(table_type)
     if get_origin(value_type) is Mapping:
@@ -288,7 +293,7 @@ def _table(table_type: Any) -> tuple[_ReadTable, Callable[[Mapping[Any, Any]], A
             lambda json, left_out: {
                 name: read_inner(inner, left_out) for name, inner in (json or {}).items()
             },
-            lambda table: {name: write_inner(inner) for name, inner in table.items()},
+            lambda items: {name: write_inner(inner.items()) for name, inner in items},
         )
     read_key = _codec(key_type).read
     read_value, write = _codec(value_type)
@@ -304,4 +309,4 @@ def _table(table_type: Any) -> tuple[_ReadTable, Callable[[Mapping[Any, Any]], A
 
     if write is None:
         return read_entries, dict if key_type is str else IntKeys
-    return read_entries, lambda table: {key: write(value) for key, value in table.items()}
+    return read_entries, lambda items: {key: write(value) for key, value in items}

@@ -21,7 +21,7 @@ def table(body: Table, dump: Callable[[Any], bytes] = dump_bytes) -> Steps[bytes
     """
     entries = body.entries()
     items = getattr(body, entries.field).items()
-    large = yield from _members(items, lambda part: dump(entries.write(dict(part))))
+    large = yield from _members(items, lambda part: dump(entries.write(part)))
     rest = body.with_entries({}).to_json()
     members = (
         b'"%b":%b' % (name.encode(), large if name == entries.name else dump(member))
