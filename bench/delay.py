@@ -24,7 +24,8 @@ from roquet.common.runtime import wall_clock_ms
 from roquet.protocol.records.message import SCHEDULE_TOPIC
 from roquet.protocol.records.record import decode
 from roquet.protocol.remoting.codes import RequestCode
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker
 from tests.interop.processes import free_port

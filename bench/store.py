@@ -25,8 +25,9 @@ from roquet.common.units import PhysicalOffset
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.layout import BLANK_SIZE, blank
 from roquet.storage.batch_records import BatchItem, BatchRecords
+from roquet.storage.config import StoreConfig
 from roquet.storage.new_record import NewRecord
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 
 TOPIC: Final = "BenchmarkTest"
 QUEUES: Final = 16

@@ -30,7 +30,8 @@ from roquet.spark._storefiles.plan import plan_parts
 from roquet.spark._storefiles.read import read
 from roquet.spark.session import session
 from roquet.storage.batch_records import BatchItem, BatchRecords
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 
 TOPIC: Final = "flights"
 QUEUES: Final = 16

@@ -36,8 +36,9 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.record import host_bytes
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+from roquet.storage.config import StoreConfig
 from roquet.storage.fetch import FetchLimits
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.server import Server

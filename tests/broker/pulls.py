@@ -27,8 +27,9 @@ from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.records.message import Permission, tag_code
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import JSON, Command
+from roquet.storage.config import StoreConfig
 from roquet.storage.fetch import FetchLimits
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from roquet.transport.connection import Connection
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one

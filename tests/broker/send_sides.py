@@ -30,8 +30,9 @@ from roquet.protocol.records.batch import batch_item
 from roquet.protocol.records.message import join_properties
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import JSON, Command
+from roquet.storage.config import StoreConfig
 from roquet.storage.files.disk import Disk
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from roquet.transport.connection import Connection
 from roquet.transport.dispatcher import FastPathMakers
 from roquet.transport.handling import Answer

@@ -58,5 +58,5 @@ async def flush_and_drop(node: BrokerNode) -> None:
     store = serving(node).store
     store.checkpoint_work()()
     store.log.synced(store.log.end)
-    for deletion in store.drop_oldest(2).log:
+    for deletion in store.old_files.drop_oldest(2).log:
         deletion()

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from roquet.protocol.headers.transactions import COMMIT
 from roquet.protocol.records import message as m
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.storage.config import StoreConfig
 from roquet.storage.new_record import NewRecord
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
 from tests.broker.transacting import ADDRESS, SMALL_LOG, TransactionProducer, bodies, queue, restart

@@ -21,9 +21,10 @@ from roquet.protocol.records.record import Record, decode, host_bytes
 from roquet.replication import master, slave
 from roquet.replication.frames import Chunk, ChunkStream, Heartbeat, ReportStream, header, report
 from roquet.storage.checkpoint import Checkpoint
+from roquet.storage.config import StoreConfig
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.queues.consume_queue import ConsumeQueue
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.docs.pages import STORAGE, hex_examples
 from tests.storage.records import append_one
 

@@ -30,11 +30,12 @@ from roquet.protocol.records.block import RecordBlock, record_starts
 from roquet.protocol.records.message import split_properties
 from roquet.protocol.records.record import check, decode, decode_all
 from roquet.storage.checkpoint import Checkpoint
+from roquet.storage.config import StoreConfig
 from roquet.storage.dispatch.columns import rows_of
 from roquet.storage.files.segments import file_name
 from roquet.storage.index.index import Index
 from roquet.storage.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive, MountedDisk
 from tests.storage.records import append_one
 

@@ -14,7 +14,8 @@ import pytest
 from roquet.cli.output import DRIVE_FAILED
 from roquet.client.producer import Producer, SendStatus
 from roquet.errors import RoquetError
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from tests.integration.failing_drive import FailingDrive
 from tests.interop.apache import free_port
 from tests.interop.processes import Program

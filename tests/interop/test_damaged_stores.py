@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from tests.interop.apache import ApacheBroker, ApacheNameServer, require_java
 from tests.interop.roquet_cluster import create_topic
 from tests.interop.stored import bounds, pull, served

@@ -437,10 +437,10 @@ _WAITING: Final = (
 _KEEPING: Final = (
     Mutant(
         "retention takes files behind the last checkpoint",
-        "storage/store.py",
+        "storage/old_files.py",
         "            mark.position if mark is not None else (yield from self._durable_in_queues()),\n        )",
         "            log.flushed_to,\n        )",
-        ("tests/storage/test_cleaning.py", "tests/properties"),
+        ("tests/storage/test_old_files.py", "tests/properties"),
         once="durable messages were in no queue after retention and a crash",
         simulation=("tests/simulation/test_going_files.py", "--histories=1800"),
         also=(
@@ -720,7 +720,7 @@ _FAILING: Final = (
         "storage/files/deletion.py",
         "        file, self._file = self._file, None\n",
         "        file = self._file\n",
-        ("tests/storage/test_cleaning.py",),
+        ("tests/storage/test_old_files.py",),
         once="one file that could not be deleted once closed the log's descriptor, which was never synced again",
         simulation=("tests/simulation/test_failing_drives.py", "--histories=200"),
     ),
@@ -812,7 +812,7 @@ _FAILING: Final = (
     Mutant(
         "an index without room ends the start",
         "storage/recovery.py",
-        """        with room_wanted(INDEX):
+        """        with attempt(INDEX):
             index.flush()
 """,
         """        index.flush()

@@ -15,7 +15,8 @@ import pytest
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.simulation.threads import DeadProcessError
 from tests.storage.records import append_one, put_batch, records_in
@@ -115,7 +116,7 @@ class History:
     def _maybe_clean(self, store: Store) -> None:
         """Let old files go, maybe not all the way, as a process does that ends meanwhile."""
         if self._chance.random() < 0.02:
-            expired = store.drop_oldest(self._chance.randrange(3))
+            expired = store.old_files.drop_oldest(self._chance.randrange(3))
             self.deletions += [*expired.log, *expired.queues, *expired.index]
             for _ in range(min(len(self.deletions), self._chance.randrange(20))):
                 self.deletions.pop(0)()

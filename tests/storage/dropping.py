@@ -17,7 +17,7 @@ def drop_topic(store: Store, topic: str) -> None:
 
 
 def drop_expired_queues(store: Store, kept: Collection[str]) -> None:
-    expired = finished(store.expired_queues(kept))
+    expired = finished(store.old_files.expired_queues(kept))
     for work in store.checkpoint_works(expired):
         work()
     for queue in expired:

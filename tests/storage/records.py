@@ -10,9 +10,10 @@ from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.record import Record, decode
 from roquet.storage.batch_records import BatchItem, BatchRecords
 from roquet.storage.fetch import Fetched
+from roquet.storage.key_search import KeyHits
 from roquet.storage.new_record import NewRecord
 from roquet.storage.queues.consume_queue import ConsumeQueue
-from roquet.storage.store import KeyHits, Store
+from roquet.storage.store import Store
 
 
 def records_in(fetched: Fetched) -> list[Record]:

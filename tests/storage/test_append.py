@@ -24,9 +24,10 @@ from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.record import check, decode
 from roquet.protocol.records.uniform import UniformBatch, checksums
 from roquet.storage.batch_records import BatchItem
+from roquet.storage.config import StoreConfig
 from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storage.new_record import NewRecord
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.records import packed
 

@@ -14,9 +14,10 @@ import pytest
 
 from roquet.errors import UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
+from roquet.storage.config import StoreConfig
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.files.mapped_file import GONE
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.storage.records import append_one, bodies_in
 
 pytestmark = pytest.mark.skipif(

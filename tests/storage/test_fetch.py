@@ -11,8 +11,9 @@ import pytest
 from roquet.broker.metadata.filter_data import SqlFilter, compiled
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.message import tag_code
+from roquet.storage.config import StoreConfig
 from roquet.storage.fetch import FetchLimits, FetchStatus
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one, records_in
 

@@ -17,8 +17,9 @@ from roquet.protocol.bodies.filter_table import FilterTable
 from roquet.protocol.bodies.tables import Subscription, parse
 from roquet.protocol.filters.bloom import BloomShape
 from roquet.protocol.filters.tags import SQL92
+from roquet.storage.config import StoreConfig
 from roquet.storage.queues.ext import ExtendedQueue, ExtUnit
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from roquet.storetool.check.check import check
 from roquet.storetool.files import find_files
 from roquet.storetool.read.index_files import Shape

@@ -20,7 +20,8 @@ from roquet.errors import DispatchHeldUp
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive, MountedDisk, MountedLock
 from tests.storage.records import append_one, bodies_in, found_by_key, put_batch, records_in
 
@@ -226,10 +227,10 @@ def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: D
     store = full_without_queues(drive, "idle", 40)
     assert (store.dispatch.position, store.max_offset("T", 0)) == (0, 0)
     gone = store.log.file_starts[1]
-    for deletion in store.drop_oldest(10).log:
+    for deletion in store.old_files.drop_oldest(10).log:
         deletion()
     assert store.log.start == gone > 0, "one at a time"
-    store.drop_oldest(10)
+    store.old_files.drop_oldest(10)
     drive.trouble = None
     store.replicated()
     assert store.dispatch.behind == 0
@@ -244,7 +245,7 @@ def test_records_are_passed_over_some_at_a_time_and_not_at_all_if_there_is_room_
     drive: Drive,
 ) -> None:
     store = full_without_queues(drive, "T", 100)
-    work, steps = store.drop_oldest_steps(10), 0
+    work, steps = store.old_files.drop_oldest_steps(10), 0
     while store.dispatch.position == 0:
         next(work)
         steps += 1
@@ -261,13 +262,13 @@ def test_without_a_mark_the_queues_say_which_files_may_go(drive: Drive) -> None:
     while store.log.end < 5 * 4096:
         put(store, f"key-{store.log.end}", 500)
     store.log.synced(store.log.end)
-    assert store.drop_oldest(2).log == []
+    assert store.old_files.drop_oldest(2).log == []
     sync = store.queue("T", 0).sync_work()
     assert sync is not None
     sync()
     put(store, "more", 500)
     assert store.checkpoint.mark is None
-    assert len(store.drop_oldest(10).log) == 5
+    assert len(store.old_files.drop_oldest(10).log) == 5
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])
@@ -301,7 +302,8 @@ import os, sys
 from pathlib import Path
 from roquet.protocol.filters.tags import TagFilter
 from roquet.common.steps import finished
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from tests.storage.records import append_one
 root, what = Path(sys.argv[1]), sys.argv[2]
 config = StoreConfig(root, [root / "commitlog"], 1 << 20, 20 * 5000, index_slots=5000, index_entries=20_000)

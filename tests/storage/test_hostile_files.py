@@ -19,10 +19,11 @@ from roquet.errors import CorruptRecord, StoreError
 from roquet.protocol.filters.tags import TagFilter, tag_filter
 from roquet.protocol.records.message import KEYS
 from roquet.protocol.records.record import decode
+from roquet.storage.config import StoreConfig
 from roquet.storage.fetch import Fetched
 from roquet.storage.index.layout import entry_at
 from roquet.storage.queues.consume_queue import ENTRY
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive, StoredFile
 from tests.storage.records import append_one, found_by_key
 

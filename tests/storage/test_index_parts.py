@@ -15,8 +15,9 @@ import pytest
 
 from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
+from roquet.storage.config import StoreConfig
 from roquet.storage.index import index
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one, found_by_key, put_batch
 from tests.storage.test_append import FailingDrive

@@ -14,8 +14,9 @@ import pytest
 
 from roquet.errors import UnreadableFile
 from roquet.protocol.records.uniform import UniformBatch, checksums, rows_of
+from roquet.storage.config import StoreConfig
 from roquet.storage.new_record import NewRecord
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one
 

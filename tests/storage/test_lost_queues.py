@@ -17,9 +17,10 @@ import pytest
 from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError, UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
+from roquet.storage.config import StoreConfig
 from roquet.storage.lost_queues import FILE, LostQueues
 from roquet.storage.queues.consume_queue import ConsumeQueue
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one, bodies_in
 
@@ -222,7 +223,7 @@ def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
         put(store, 0, "other")
     store.checkpoint_work()()
     store.log.synced(store.log.end)
-    for deletion in store.drop_oldest(2).log:
+    for deletion in store.old_files.drop_oldest(2).log:
         deletion()
     assert store.log.start > 0
     drive.lost_from[queue_files(drive, "T")[-1]] = 0
@@ -350,7 +351,7 @@ def cleaned(drive: Drive, fillers: int) -> Store:
         put(store, 0, "third")
     store.checkpoint_work()()
     store.log.synced(store.log.end)
-    expired = store.drop_oldest(1)
+    expired = store.old_files.drop_oldest(1)
     for deletion in (*expired.log, *expired.queues):
         deletion()
     return store

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from roquet.errors import StoreError
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one, bodies_in
 

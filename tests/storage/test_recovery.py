@@ -13,8 +13,9 @@ import pytest
 
 from roquet.protocol.records.record import decode
 from roquet.storage.checkpoint import Checkpoint
+from roquet.storage.config import StoreConfig
 from roquet.storage.files.disk import RealDisk
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.storage.dropping import drop_topic
 from tests.storage.records import append_one, bodies_in, found_by_key
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from roquet.storage.checkpoint import Checkpoint
+from roquet.storage.config import StoreConfig
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.queues.consume_queue import ENTRY_SIZE
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.storage.records import append_one, bodies_in
 
 LOG_FILE = 65_536

@@ -16,10 +16,10 @@ from roquet.errors import StoreError
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.layout import MAGIC
 from roquet.protocol.records.message import java_hash, tag_code
-from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
+from roquet.storage.config import StoreConfig
 from roquet.storage.fetch import FetchLimits, FetchStatus
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.storage.dropping import drop_topic
 from tests.storage.records import append_one, bodies_in, found_by_key, put_batch, records_in
 
@@ -170,13 +170,6 @@ def test_what_is_not_durable_is_not_shown_where_that_is_asked_for(
     assert [record.body for record in records_in(shown)] == [b"0", b"1", b"2"]
     assert shown.next_offset == 3
     store.abandon()
-
-
-def test_messages_are_found_by_key_even_where_hashes_chain(store: Store) -> None:
-    places = {f"key-{n}": put(store, b"%d" % n, key=f"key-{n}") for n in range(100)}
-    for key, at in places.items():
-        hits = found_by_key(store, "T", key, 32, 0, 1 << 62)
-        assert at in [decode(record).physical_offset for record in hits.records]
 
 
 def test_the_index_hash_is_that_of_topic_and_key(store: Store) -> None:

@@ -17,8 +17,9 @@ import pytest
 from roquet.errors import CorruptRecord, DriveSlow, StoreError
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.batch_records import BatchItem
+from roquet.storage.config import StoreConfig
 from roquet.storage.files.segments import file_name
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one, bodies_in, found_by_key, put_batch, records_in
 

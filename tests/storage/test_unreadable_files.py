@@ -23,7 +23,8 @@ from pathlib import Path
 from tests.storage.records import append_one, found_by_key
 from roquet.errors import UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 
 logging.basicConfig(format="LOG %(message)s")
 root, kind = Path(sys.argv[1]), sys.argv[2]

@@ -9,7 +9,8 @@ from typing import Final
 from roquet.common.units import PhysicalOffset
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import host_bytes
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from roquet.storetool.check.check import Checked, check
 from roquet.storetool.check.findings import Kind
 from roquet.storetool.files import StoreFiles, find_files

@@ -15,8 +15,8 @@ from roquet.protocol.bodies.tables import TopicConfig
 from roquet.protocol.records.record import host_bytes
 from roquet.replication import master, slave
 from roquet.replication.admission import Admission, networks
+from roquet.storage.config import StoreConfig
 from roquet.storage.fetch import FetchLimits
-from roquet.storage.store import StoreConfig
 from roquet.transport.channels import split_address
 
 

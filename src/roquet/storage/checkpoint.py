@@ -5,7 +5,7 @@ See docs/storage/checkpoint.md#the-file.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -48,6 +48,14 @@ class CheckpointMark:
     """Queues that have or had entries."""
     entry_count: int = -1
     """The sum of all queues' maximum offsets, -1 if it is not known."""
+
+    def without(self, queues: int, entries: int) -> CheckpointMark:
+        """The mark with fewer queues and entries."""
+        return replace(
+            self,
+            queue_count=max(0, self.queue_count - queues),
+            entry_count=max(-1, self.entry_count - entries),
+        )
 
 
 class Checkpoint:

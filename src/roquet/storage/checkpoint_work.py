@@ -1,17 +1,18 @@
-"""Collects the syncs that a checkpoint runs, 256 queues per step.
+"""Prepares a checkpoint: collects the syncs that it runs, 256 queues per step.
 
 The broker serves clients between the steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import UnreadableFile
-from roquet.storage.checkpoint import CheckpointMark
+from roquet.storage.checkpoint import Checkpoint, CheckpointMark
+from roquet.storage.files.sync_failure import SyncHealth
 from roquet.storage.index.index import Index
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import read_dispatch_request
@@ -21,6 +22,8 @@ from roquet.storage.queues.queues import Queues
 _QUEUES_AT_ONCE: Final = 256
 
 Sync = Callable[[], None]
+Works: TypeAlias = tuple[Sync, Callable[[], None]]
+"""A function that syncs all files of the store, and one that saves the checkpoint after that."""
 
 
 class Gathered(NamedTuple):
@@ -67,6 +70,44 @@ def gather(
         else None
     )
     return Gathered([log.sync_work(log.end), *syncs, *of_index], mark)
+
+
+def works(
+    gathered: Gathered,
+    checkpoint: Checkpoint,
+    sync_health: SyncHealth,
+    last_ms: int,
+    leaving: Collection[ConsumeQueue],
+) -> Works:
+    """What a checkpoint does off the loop.
+
+    :param last_ms: the store time of the last record before the syncs were gathered.
+    :param leaving: queues that the mark does not count, as they are going to be deleted.
+    """
+    syncs, mark = gathered
+    queue_count = sum(queue.max_offset > 0 for queue in leaving)
+    entry_count = sum(queue.max_offset for queue in leaving)
+
+    def sync_all() -> None:
+        unreadable: UnreadableFile | None = None
+        for sync in syncs:
+            try:
+                sync()
+            except UnreadableFile as error:
+                unreadable = error  # a deleted file must not keep the others from a sync
+        sync_health.check()
+        if unreadable is not None:
+            raise unreadable
+
+    def save() -> None:
+        noted = mark or checkpoint.mark
+        checkpoint.note(
+            last_ms if mark is not None else 0,
+            None if noted is None else noted.without(queue_count, entry_count),
+        )
+        checkpoint.save()
+
+    return sync_all, save
 
 
 def _sync(queue: ConsumeQueue, sync: Sync, gone: Callable[[ConsumeQueue], None]) -> None:

@@ -21,14 +21,12 @@ from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storage.log.holes import Hole, HoleScanner, is_lost_write, pieces
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
 from roquet.storage.queues.queues import Queues
+from roquet.storage.retried_tasks import DISPATCH, INDEX
 
 _log = logging.getLogger(__name__)
 
 _FILES_AFTER_A_STOP: Final = 3
 """Last files that are checked at most after a clean stop, as in Apache."""
-DISPATCH: Final = "dispatch"
-INDEX: Final = "index"
-"""Names in log lines of the tasks that may have to wait for room on the drive."""
 _NO_TIME: Final = 1 << 63
 _CHECKED_AFTER_END: Final = 64 * 1024
 """Bytes after the log's end that are checked for zeros. Checking the rest of the file would read
@@ -47,7 +45,7 @@ def recover(
     completes: bool,
     verify: bool,
     save_tail: Callable[[PhysicalOffset], object],
-    room_wanted: Callable[[str], AbstractContextManager[None]],
+    attempt: Callable[[str], AbstractContextManager[None]],
 ) -> None:
     """Truncate the log after its last valid record, and make queues and index agree with the log.
 
@@ -60,7 +58,7 @@ def recover(
     :param completes: some queues lack entries that are to be rebuilt from the whole log.
     :param save_tail: called with the log's new end before the log is truncated, to save the bytes
         after it.
-    :param room_wanted: wraps a task that is retried later if the drive has no room; takes its name.
+    :param attempt: `RetriedTasks.attempt`.
     """
     # the mark of another log says nothing about this one
     mark = checkpoint.mark if checkpoint.mark and _is_of_this_log(log, checkpoint.mark) else None
@@ -119,7 +117,7 @@ def recover(
     dispatch.taken = taken
     dispatch.log_is_complete = True
     dispatch.verifies = verify and dispatch.position < start
-    with room_wanted(DISPATCH):
+    with attempt(DISPATCH):
         dispatch.catch_up()
         if dispatch.gaps and not dispatch.holes:
             # The log has all its records: these queues lack entries that should have been durable.
@@ -129,7 +127,7 @@ def recover(
             dispatch.verifies = verify
             dispatch.catch_up()
     if index is not None:
-        with room_wanted(INDEX):
+        with attempt(INDEX):
             index.flush()
     for queue in queues:
         queue.correct_min_offset(log.start)

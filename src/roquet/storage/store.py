@@ -6,144 +6,41 @@ Other packages use storage through `Store`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
 
 from roquet.common.listeners import Listeners
-from roquet.common.steps import Steps, finished, in_parts
+from roquet.common.steps import Steps, finished
 from roquet.common.units import PhysicalOffset
-from roquet.errors import NO_ROOM, CorruptRecord, StoreError, UnreadableFile
+from roquet.errors import NO_ROOM, CorruptRecord, UnreadableFile
 from roquet.protocol.filters.tags import Filter
 from roquet.protocol.records.record import decode
-from roquet.storage.checkpoint import Checkpoint, CheckpointMark
-from roquet.storage.checkpoint_work import gather
+from roquet.storage.checkpoint import Checkpoint
+from roquet.storage.checkpoint_work import Works, gather, works
+from roquet.storage.config import StoreConfig
 from roquet.storage.dispatch.dispatch import Dispatch
-from roquet.storage.fetch import Fetched, FetchLimits, fetch
-from roquet.storage.files.deletion import Deletion
+from roquet.storage.fetch import Fetched, fetch
 from roquet.storage.files.disk import Disk, Lock, RealDisk
 from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.sync_failure import SyncCheckedDisk, SyncHealth
+from roquet.storage.filter_bits import FilterBits, LogFilterBits
 from roquet.storage.index.index import Index
-from roquet.storage.index.layout import key_hash
+from roquet.storage.key_search import KeyHits, search_by_key
 from roquet.storage.log import saved_tail
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storage.log.write_buffer import WriteBuffer
-from roquet.storage.lost_queues import LostQueues, Mending, lost_beginnings
+from roquet.storage.lost_queues import LostQueues, Mending
+from roquet.storage.old_files import OldFiles
+from roquet.storage.opening import load_queues, require_durable_log
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.queues.queues import Queues
-from roquet.storage.recovery import DISPATCH, INDEX, recover
-from roquet.storage.retention import Usage
+from roquet.storage.recovery import recover
+from roquet.storage.retried_tasks import DISPATCH, INDEX, MENDING, RetriedTasks
 from roquet.storage.writer import Writer
 
 log = logging.getLogger(__name__)
-
-Works: TypeAlias = tuple[Callable[[], None], Callable[[], None]]
-
-_QUEUES_AT_ONCE: Final = 256
-_TRIMMED_AT_ONCE: Final = 8
-"""Queues trimmed in one step. Fewer than `_QUEUES_AT_ONCE`, since finding a queue's first entry
-that is left takes several reads."""
-MENDING: Final = "rebuild of consume queues"
-"""Name in log lines of the rebuild of lost consume queues."""
-KEY_HITS_MAX = 64
-"""Records that a query by key returns: Apache's `maxMsgsNumBatch`."""
-KEY_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes of records that a query by key returns. No client accepts a frame of more than 16 MiB, and
-while a large response is built all other clients wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreConfig:
-    """Folders, file sizes and rules of a store; sizes in bytes, Apache's defaults."""
-
-    root: Path
-    commit_log_folders: Sequence[Path]
-    commit_log_file_size: int = 1024 * 1024 * 1024
-    consume_queue_file_size: int = 300_000 * 20
-    index_enabled: bool = True
-    index_slots: int = 5_000_000
-    index_entries: int = 20_000_000
-    verify_on_recovery: bool = True
-    delay_levels_ms: tuple[int, ...] = ()
-    limits: FetchLimits = field(default_factory=lambda: FetchLimits(8 << 30))
-    reads_only_durable: bool = False
-    """Whether consumers and slaves see a record only once it is durable. Otherwise a power failure
-    could take it back after it was seen, and its queue offset would mean two messages."""
-    store_host: bytes = bytes(8)
-    """Address and port that new records name as theirs."""
-    read_only_log_folders: Sequence[Path] = ()
-    """Folders with more files of the log, which are read but get no new file."""
-    pooled: bool = False
-    """Whether records wait in memory until `commit` writes them to the log's file."""
-    busy_ms: int = 0
-    """When a turn's appends have taken longer than this, the next ones are refused; 0: never."""
-    notes_file_size: int | None = None
-    """Size of a file with extension units; None: queue entries have no units."""
-    requires_durable_log: bool = False
-    """Whether `open` refuses a store whose log has lost the files at its end. On a master new
-    records would get the physical and queue offsets of the lost ones. A slave copies the lost ones
-    again."""
-    fullest: float = 0.85
-    """A folder whose drive is used beyond this share gets no new file of the log while another
-    folder can have it."""
-
-
-class FilterBits(Protocol):
-    """Computes the filter bits of records, `size` bytes each."""
-
-    size: int
-
-    def has_any(self, topic: str) -> bool:
-        """Whether records of a topic get filter bits."""
-
-    def of(self, topic: str, record: bytes) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """Deletions of the files that the store has forgotten; each may be called off the loop.
-
-    The log's files are to be deleted oldest first, so that a crash leaves no gap between files. The
-    same holds for the files of one folder in `queues` and `index`.
-    """
-
-    log: list[Deletion]
-    queues: list[Deletion]
-    index: list[Deletion]
-
-
-@dataclass(frozen=True, slots=True)
-class KeyHits:
-    """Records that may have a key, oldest first, and the end of the index.
-
-    `last_ms` and `last_at` are store time and physical offset of the newest indexed record.
-    """
-
-    records: list[bytes]
-    last_ms: int
-    last_at: int
-
-
-def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion] | None:
-    """Trim a queue; None for a queue that cannot be read, which has been logged already."""
-    try:
-        return [] if queue.is_lost else queue.trim(log_start)
-    except UnreadableFile:
-        return None
-
-
-def _without(mark: CheckpointMark, queues: int, entries: int) -> CheckpointMark:
-    """The mark with fewer queues and entries."""
-    return replace(
-        mark,
-        queue_count=max(0, mark.queue_count - queues),
-        entry_count=max(-1, mark.entry_count - entries),
-    )
 
 
 class Store:
@@ -186,10 +83,7 @@ class Store:
             WriteBuffer(config.commit_log_file_size) if config.pooled else None,
             self._sync_health,
         )
-        self._filter_bits = filter_bits
-        self._without_bits: set[str] = set()
-        """Topics for which a failure to compute filter bits was logged."""
-        self.queues = self._make_queues()
+        self.queues = self._make_queues(filter_bits)
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         self._lost = LostQueues(self.disk, config.root)
@@ -200,42 +94,28 @@ class Store:
         self.writer = Writer(
             self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms, watched
         )
-        self._held_up: set[str] = set()
-        """Tasks that failed on the drive, by their names in log lines. While there are any, the
-        checkpoint does not move."""
-        self.has_untrimmed = False
-        """Whether a queue could not be read when the log lost files. Its first entries point to
-        deleted records until `drop_oldest` is called again."""
+        self._tasks = RetriedTasks()
+        """While one of them is held up, the checkpoint does not move."""
+        self.old_files = OldFiles(
+            self.disk,
+            config.root,
+            self.log,
+            self.queues,
+            self.index,
+            self.checkpoint,
+            self.dispatch,
+        )
         self.failed = Listeners[[OSError]]()
         """Called once, on the loop, with the failure of the first sync that failed."""
         self._is_closed = False
 
-    def _make_queues(self) -> Queues:
+    def _make_queues(self, filter_bits: FilterBits | None) -> Queues:
         config = self.config
-        bits = self._filter_bits
         sizes = config.consume_queue_file_size, config.notes_file_size
-        if bits is None:
+        if filter_bits is None:
             return Queues(self.disk, config.root, *sizes)
-        return Queues(self.disk, config.root, *sizes, self._bits_of, bits.size)
-
-    def _bits_of(self, topic: str, at: int, size: int) -> bytes:
-        """The filter bits of a record; none while the record waits in the memory buffer."""
-        assert self._filter_bits is not None, "queues without bits do not ask for any"
-        if not self._filter_bits.has_any(topic):
-            return b""
-        try:
-            record = self.log.record_bytes(at, size)
-        except UnreadableFile:
-            return b""
-        try:
-            return self._filter_bits.of(topic, record) if record is not None else b""
-        except Exception:  # the record is in the log: it needs its entry, and can do without bits
-            if topic not in self._without_bits:
-                self._without_bits.add(topic)
-                log.exception(
-                    "filter bits cannot be computed, new messages get none: topic=%s", topic
-                )
-            return b""
+        bits = LogFilterBits(self.log, filter_bits)
+        return Queues(self.disk, config.root, *sizes, bits.of, bits.size)
 
     def _make_index(self) -> Index | None:
         config = self.config
@@ -258,10 +138,10 @@ class Store:
         self.log.load()
         self.checkpoint.load()
         if self.config.requires_durable_log:
-            self._require_durable_log()
+            require_durable_log(self.log, self.checkpoint.mark, self.config.root)
         if self.was_crashed:
             self._forget_cached()
-        lost = self._load_queues()
+        lost = load_queues(self.log, self.queues, self._lost)
         if self.index is not None:
             self.index.load()
         recover(
@@ -275,7 +155,7 @@ class Store:
             completes=bool(lost),
             verify=self.config.verify_on_recovery,
             save_tail=self.save_tail,
-            room_wanted=self._room_wanted,
+            attempt=self._tasks.attempt,
         )
         self.writer.follow(max(self.checkpoint.log_ms, self.dispatch.store_ms))
         # consumers and slaves will see the recovered records, so a later crash must not take them
@@ -283,66 +163,10 @@ class Store:
         self.log.synced(self.log.end)
         self.log.mapped_from = self.log.end
         self._sign(self._lock)
-        with self._room_wanted(MENDING):
+        with self._tasks.attempt(MENDING):
             self.mending.made(lost)
         if not self.was_crashed:  # else the file exists, and a full drive could not replace it
             self.disk.replace(self._abort, b"")
-
-    def _require_durable_log(self) -> None:
-        """Refuse a log that ends before the checkpoint mark.
-
-        :raises StoreError: files of the log are missing.
-        """
-        mark = self.checkpoint.mark
-        end = self.log.end  # before recovery: the end of the last file
-        if mark is None or mark.position <= end:
-            return
-        folders = " or ".join(str(folder) for folder in self.log.folders)
-        raise StoreError(
-            f"files of the commit log are missing from {folders}: the last file ends at physical "
-            f"offset {end}, the log was durable up to {mark.position}. Mount the volume or restore "
-            "the files; or promote a slave; or, to start without the lost messages, delete "
-            f"{self.config.root / 'checkpoint'}: new messages then get their queue offsets"
-        )
-
-    def _load_queues(self) -> list[ConsumeQueue]:
-        """Open the queues.
-
-        :returns: the queues to rebuild from the whole log; they have no entries.
-        """
-        self._lost.load()
-        lost = self.queues.load()
-        late = lost_beginnings(self.log, set(self.queues).difference(lost))
-        lost += [
-            self.queues.queue(*name)
-            for name in sorted(self._lost.ends.keys() - {queue.name for queue in lost})
-        ]
-        self._lost.add({queue.name: 0 for queue in lost})
-        for queue in lost:
-            queue.drop_all()
-        return lost + [queue for queue in late if queue not in lost and self._is_emptied(queue)]
-
-    def _is_emptied(self, queue: ConsumeQueue) -> bool:
-        """Empty a queue whose first files are missing, so that it can be rebuilt.
-
-        False: a file cannot be deleted, or the queue cannot be recorded as lost. The queue then
-        stays in use with the entries it has.
-        """
-        try:
-            self._lost.add({queue.name: 0})
-            queue.delete()
-        except OSError as error:
-            if queue.max_offset == 0:
-                return True
-            log.error(
-                "consume queue lacks its first messages and cannot be rebuilt: topic=%s queue=%d "
-                "error=%s; remove the cause of the error and restart the broker",
-                queue.topic, queue.queue_id, error,
-            )  # fmt: skip
-            with suppress(OSError):
-                self._lost.remove([queue.name])
-            return False
-        return True
 
     def _sign(self, lock: Lock) -> None:
         """Record in the lock file that no valid records follow the log's end.
@@ -473,33 +297,11 @@ class Store:
         """
         yield from self.flush_index_steps()
         last_ms = self.writer.last_ms
-        position = None if self._held_up else self.dispatch.position
-        syncs, mark = yield from gather(
+        position = None if self._tasks.is_any_held_up else self.dispatch.position
+        gathered = yield from gather(
             self.log, self.queues, self.index, position, self.mending.gone.append
         )
-        store_ms = last_ms if mark is not None else 0
-        fewer = (
-            sum(queue.max_offset > 0 for queue in leaving),
-            sum(queue.max_offset for queue in leaving),
-        )
-
-        def sync_all() -> None:
-            unreadable: UnreadableFile | None = None
-            for sync in syncs:
-                try:
-                    sync()
-                except UnreadableFile as error:
-                    unreadable = error  # a deleted file must not keep the others from a sync
-            self._sync_health.check()
-            if unreadable is not None:
-                raise unreadable
-
-        def save() -> None:
-            noted = mark or self.checkpoint.mark
-            self.checkpoint.note(store_ms, noted and _without(noted, *fewer))
-            self.checkpoint.save()
-
-        return sync_all, save
+        return works(gathered, self.checkpoint, self._sync_health, last_ms, leaving)
 
     @property
     def newest_ms(self) -> int:
@@ -571,107 +373,13 @@ class Store:
             self.checkpoint.mark = None
         self.checkpoint_work()()
 
-    # retention
-
-    def usage(self) -> Usage:
-        """The used share of each drive; may be called off the loop."""
-        ratio = self.disk.used_ratio
-        root = self.config.root
-        log = min(ratio(folder) for folder in self.log.folders)
-        return Usage(log, ratio(root / "consumequeue"), ratio(root / "index"))
-
-    def last_writes(self) -> list[tuple[PhysicalOffset, int]]:
-        """End and time of the last write (wall clock, ms) of each file of the log but the last one.
-
-        Oldest first. May be called off the loop.
-        """
-        starts = self.log.file_starts
-        return [
-            (PhysicalOffset(end), self.log.modified_ms(start)) for start, end in pairwise(starts)
-        ]
-
-    def drop_oldest(self, count: int) -> Expired:
-        """`drop_oldest_steps`, run to its end."""
-        return finished(self.drop_oldest_steps(count))
-
-    def drop_oldest_steps(self, count: int) -> Steps[Expired]:
-        """Forget the log's first `count` files, and files of queues and index that belong to them.
-
-        The log forgets its files last, so that no queue has entries whose records are forgotten.
-
-        The log's last file stays. Files that end after the last checkpoint's mark stay, too: a
-        crash may take the queue entries of records after the mark, and a queue left with entries of
-        deleted records only would not know its next offset. Without a mark the queues' own durable
-        ends decide. If a full drive has no room for the queue entries of the first file's records,
-        that one file is forgotten all the same, since nothing else would make room.
-
-        Bytes that a caller has read from a file remain valid.
-        """
-        log = self.log
-        new_start = yield from self._new_start(count)
-        trimmed: list[list[Deletion] | None] = []
-        for part in in_parts(self.queues.present(), _TRIMMED_AT_ONCE):
-            trimmed += [_trimmed(queue, new_start) for queue in part]
-            yield
-        self.has_untrimmed = None in trimmed
-        deletions = log.forget_before(new_start)
-        queues = [deletion for of_queue in trimmed for deletion in of_queue or ()]
-        return Expired(
-            deletions, queues, self.index.forget_before(log.start) if self.index is not None else []
-        )
-
-    def _new_start(self, count: int) -> Steps[PhysicalOffset]:
-        """Where the log begins without those of its first `count` files that may be deleted."""
-        log = self.log
-        mark = self.checkpoint.mark
-        durable_to = min(
-            log.flushed_to,
-            mark.position if mark is not None else (yield from self._durable_in_queues()),
-        )
-        starts = log.file_starts[: count + 1]
-        new_start = max((start for start in starts if start <= durable_to), default=log.start)
-        waits = (
-            self.dispatch.lacks_room
-            and len(starts) > 1
-            and self.dispatch.position < starts[1] <= log.flushed_to
-        )
-        if (
-            new_start == log.start
-            and waits
-            and (yield from self.dispatch.pass_over(PhysicalOffset(starts[1])))
-        ):
-            new_start = starts[1]
-        return PhysicalOffset(new_start)
-
-    def _durable_in_queues(self) -> Steps[int]:
-        """The physical offset before which all records' entries are known to be durable."""
-        durable_to: int = self.dispatch.position
-        for part in in_parts(self.queues.present(), _TRIMMED_AT_ONCE):
-            durable_to = min([durable_to, *(queue.durable_before for queue in part)])
-            yield
-        return durable_to
-
-    def expired_queues(self, kept: Collection[str]) -> Steps[list[ConsumeQueue]]:
-        """Queues whose messages are all deleted from the log, but for the topics `kept`."""
-        found: list[ConsumeQueue] = []
-        for part in in_parts(self.queues.present(), _QUEUES_AT_ONCE):
-            found += [queue for queue in part if self.is_expired(queue) and queue.topic not in kept]
-            yield
-        return found
-
-    def is_expired(self, queue: ConsumeQueue) -> bool:
-        """Whether the queue had messages, and all are deleted from the log."""
-        return queue.max_offset > 0 and queue.log_end <= self.log.start
-
-    # writing, beside what `writer` does
-
     def take_grown(self) -> Collection[ConsumeQueue]:
         """The watched queues that grew since the last call, in the order in which they grew."""
         return self.writer.take_grown()
 
     def replicated(self) -> None:
         """Dispatch what replication wrote to the log, and what could not be dispatched before."""
-        with self._room_wanted(DISPATCH):
+        with self._tasks.attempt(DISPATCH):
             self.writer.note_grown(self.dispatch.catch_up())
         self.writer.follow(self.dispatch.store_ms)
 
@@ -681,7 +389,7 @@ class Store:
         :returns: whether there is more to do now.
         """
         made: list[ConsumeQueue] | None = None
-        with self._room_wanted(MENDING):
+        with self._tasks.attempt(MENDING):
             made = self.mending.step(self.dispatch.position)
         self.writer.note_grown(made or ())
         return made is not None
@@ -690,7 +398,7 @@ class Store:
         """Finish the appends of a turn of the event loop."""
         self.writer.end_turn()
         if self.index is not None and self.index.is_due:
-            with self._room_wanted(INDEX):
+            with self._tasks.attempt(INDEX):
                 self.index.flush_some()
 
     def flush_index(self) -> None:
@@ -700,25 +408,8 @@ class Store:
     def flush_index_steps(self) -> Steps[None]:
         """`flush_index` in steps, since one message may have thousands of keys."""
         if self.index is not None:
-            with self._room_wanted(INDEX):
+            with self._tasks.attempt(INDEX):
                 yield from self.index.flush_steps()
-
-    @contextmanager
-    def _room_wanted(self, task: str) -> Iterator[None]:
-        """Run a task that the caller repeats later if the drive fails, for want of room as a rule.
-
-        Only the first failure in a row is logged.
-
-        :param task: its name in the log line.
-        """
-        try:
-            yield
-        except OSError as error:
-            if task not in self._held_up:
-                log.error("store task is held up, will be retried: task=%r error=%s", task, error)
-            self._held_up.add(task)
-        else:
-            self._held_up.discard(task)
 
     def _delay_ms(self, level: int) -> int:
         """Delay of a level in ms. A level above the last counts as the last, one below 1 as 1 s.
@@ -790,42 +481,10 @@ class Store:
     def search_by_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> Steps[KeyHits]:
-        """Find the newest records in a range of store times that have a key with the hash of `key`.
-
-        Oldest first; at most `KEY_BYTES_MAX` bytes of records, but at least one record.
-
-        :param begin_ms: inclusive; `end_ms` as well, both to the second.
-        """
+        """`key_search.search_by_key`; finds nothing in a store without an index."""
         if self.index is None:
             return KeyHits([], 0, 0)
         yield from self.flush_index_steps()
-        found = yield from self.index.find(
-            topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX)
+        return (
+            yield from search_by_key(self.log, self.index, topic, key, count_max, begin_ms, end_ms)
         )
-        records: list[bytes] = []
-        size = 0
-        for at in sorted(set(found), reverse=True):
-            yield
-            record = self._with_key(at, topic, key)
-            if record is None:
-                continue
-            size += len(record)
-            if records and size > KEY_BYTES_MAX:
-                break
-            records.append(record)
-        return KeyHits(records[::-1], self.index.end_ms, max(self.index.end_at, 0))
-
-    def _with_key(self, at: int, topic: str, key: str) -> bytes | None:
-        """The record at physical offset `at` if it has a key with the hash of `key`, else None.
-
-        A damaged index may name any physical offset.
-        """
-        record = self.log.record_at(at)
-        if record is None:
-            return None
-        request = read_dispatch_request(at, memoryview(record))
-        wanted = key_hash(topic, key)
-        has_key = any(
-            key_hash(topic, each.decode("utf-8", "replace")) == wanted for each in request.keys
-        )
-        return record if request.topic == topic and has_key else None

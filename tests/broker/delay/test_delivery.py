@@ -28,8 +28,9 @@ from roquet.protocol.records.message import (
 )
 from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.storage.config import StoreConfig
 from roquet.storage.new_record import NewRecord
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.broker.harness import Client
 from tests.broker.served import SEND, flush_and_drop, send, serving, started
 from tests.simulation.nodes import BrokerNode

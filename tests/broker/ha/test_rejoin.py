@@ -12,7 +12,8 @@ from roquet.broker.ha.rejoin import common_end
 from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
 from roquet.protocol.bodies.ha_status import LogRange
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one, found_by_key
 
@@ -124,7 +125,7 @@ async def test_a_master_that_gave_up_its_first_files_is_compared_from_there(
         return
     master.store.checkpoint_work()()
     master.store.log.synced(master.store.log.end)
-    master.store.drop_oldest(1)
+    master.store.old_files.drop_oldest(1)
     assert master.store.log.start > 0
     expected = shared(former, master)
     if expected:

@@ -113,7 +113,7 @@ def test_what_is_stored_in_a_topic_while_another_is_deleted_does_not_come_back(
 def test_expired_queues_are_looked_for_in_steps(store: Store) -> None:
     for queue_id in range(2000):
         store.queue("many", queue_id)
-    assert sum(1 for _ in store.expired_queues(())) > 5
+    assert sum(1 for _ in store.old_files.expired_queues(())) > 5
 
 
 def assert_equal(queue: ConsumeQueue, copy: ConsumeQueue) -> None:

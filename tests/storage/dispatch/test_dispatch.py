@@ -16,10 +16,11 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock, record_starts
 from roquet.protocol.records.layout import BLANK_SIZE, blank
 from roquet.protocol.records.record import Record, check
+from roquet.storage.config import StoreConfig
 from roquet.storage.dispatch import dispatch
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
 from roquet.storage.queues.ext import ExtendedQueue
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.dropping import drop_topic
 from tests.storage.records import append_one, bodies_in, records_in

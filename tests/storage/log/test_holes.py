@@ -16,9 +16,10 @@ from roquet.common.units import PhysicalOffset
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.layout import MAGIC
 from roquet.protocol.records.record import decode
+from roquet.storage.config import StoreConfig
 from roquet.storage.fetch import FetchStatus
 from roquet.storage.log import holes
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one, bodies_in, found_by_key
 

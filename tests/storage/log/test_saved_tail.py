@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from roquet.cli.main import main
+from roquet.storage.config import StoreConfig
 from roquet.storage.log import saved_tail
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.simulation.disk import Drive, MountedDisk, MountedFile
 from tests.storage.records import append_one, bodies_in
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from roquet.protocol.filters.tags import TagFilter
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.config import StoreConfig
+from roquet.storage.store import Store
 from tests.storage.records import append_one, bodies_in, found_by_key
 
 LOG_FILE = 65_536

@@ -13,9 +13,10 @@ import pytest
 
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.message import tag_code
+from roquet.storage.config import StoreConfig
 from roquet.storage.queues.consume_queue import ENTRY
 from roquet.storage.queues.ext import ExtendedQueue, ExtUnit
-from roquet.storage.store import Store, StoreConfig
+from roquet.storage.store import Store
 from tests.storage.dropping import drop_topic
 from tests.storage.records import append_one, bodies_in, records_in
 
@@ -127,7 +128,7 @@ def test_notes_of_expired_messages_go(lives: Lives) -> None:
     lives.store.checkpoint_work()()
     lives.store.log.synced(lives.store.log.end)
     files = len(list((lives.folder / "consumequeue_ext" / "T" / "0").iterdir()))
-    expired = lives.store.drop_oldest(2)
+    expired = lives.store.old_files.drop_oldest(2)
     for deletion in (*expired.log, *expired.queues):
         deletion()
     gone = lives.store.min_offset("T", 0) // 11

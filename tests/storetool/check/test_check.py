@@ -121,7 +121,7 @@ def test_a_store_whose_oldest_files_expired_is_sound(tmp_path: Path, index_entri
     broker.fill(100)
     broker.store.checkpoint_work()()
     broker.store.log.synced(broker.store.log.end)
-    expired = broker.store.drop_oldest(2)
+    expired = broker.store.old_files.drop_oldest(2)
     for delete in [*expired.log, *expired.queues, *expired.index]:
         delete()
     broker.stop()

@@ -113,7 +113,7 @@ class Cleaning:
 
     async def look(self) -> Usage:
         """Check how full the drive is, and accept or refuse messages from now on."""
-        usage = await self._runtime.blocking(self._store.usage)
+        usage = await self._runtime.blocking(self._store.old_files.usage)
         if self._store.failure is not None:
             return usage
         limit = self._rules.full_above
@@ -136,15 +136,15 @@ class Cleaning:
             return
         await self._runtime.blocking(self._store.log.look_for_names)
         asked, self._asked = self._asked > 0, max(0, self._asked - 1)
-        writes = await self._runtime.blocking(self._store.last_writes)
+        writes = await self._runtime.blocking(self._store.old_files.last_writes)
         now_ms = self._clock.now_ms()
         hour = datetime.fromtimestamp(now_ms / 1000).hour  # noqa: DTZ006
         # the system may write back a page of an older file later, with a time of the changed clock
         modified_ms = list(accumulate((self._modified_ms(*each) for each in writes), max))
         count = self._rules.files_to_go(modified_ms, now_ms, hour, usage.worst, asked=asked)
-        if not count and not self._store.has_untrimmed:
+        if not count and not self._store.old_files.has_untrimmed:
             return
-        expired = await self._slices.run(self._store.drop_oldest_steps(count))
+        expired = await self._slices.run(self._store.old_files.drop_oldest_steps(count))
         if expired.log:
             log.info(
                 "expired commit log files will be deleted: files=%d new_log_start=%d",

@@ -95,7 +95,7 @@ class QueueDeletion:
         """
         async with self._making:
             for queue in await self._leave(expired):
-                if self._store.is_expired(queue):  # no message came meanwhile
+                if self._store.old_files.is_expired(queue):  # no message came meanwhile
                     queue.delete()
                     await asyncio.sleep(0)
 

@@ -53,7 +53,7 @@ class CleanupAdmin:
         connection.later.answer(request, self._clean_expired_queues(request))
 
     async def _clean_expired_queues(self, request: Command) -> Command:
-        expired = partial(self._store.expired_queues, _KEPT)
+        expired = partial(self._store.old_files.expired_queues, _KEPT)
         await self._jobs.run(
             "deletion of expired queues", partial(self._deletion.of_expired, expired)
         )

@@ -1,0 +1,44 @@
+"""Tasks of a store that are run again after the drive failed, for want of room as a rule."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+DISPATCH: Final = "dispatch"
+INDEX: Final = "index"
+MENDING: Final = "rebuild of consume queues"
+"""Names of the tasks in log lines."""
+
+
+class RetriedTasks:
+    """Which tasks were held up by the drive when they were run last.
+
+    Invariant: only the first failure in a row of a task is logged.
+    """
+
+    def __init__(self) -> None:
+        self._held_up: set[str] = set()
+
+    @property
+    def is_any_held_up(self) -> bool:
+        return bool(self._held_up)
+
+    @contextmanager
+    def attempt(self, task: str) -> Iterator[None]:
+        """Run a task that the caller repeats later if the drive fails.
+
+        :param task: its name in the log line.
+        """
+        try:
+            yield
+        except OSError as error:
+            if task not in self._held_up:
+                log.error("store task is held up, will be retried: task=%r error=%s", task, error)
+            self._held_up.add(task)
+        else:
+            self._held_up.discard(task)
