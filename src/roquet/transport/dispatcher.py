@@ -36,6 +36,8 @@ from one connection dozens of times before it serves another; after a read of th
 """
 _TURN_S: Final = 0.004
 """Seconds that one connection may spend on the slow path per turn: some requests create a file."""
+_FIRST_FRAMES: Final = 16
+"""Frames of a new connection that take the slow path: they may teach its fast paths the others."""
 _UNREAD_PARTS: Final = 4
 """Part of a peer's unread bytes that is made before checking whether the peer reads: 1 / this.
 
@@ -257,13 +259,13 @@ class Dispatcher(Generic[C]):
         return lambda frame: b"".join(after.take((frame,), self._path_after(at + 1))) or None
 
     def _by_slow_path(self) -> list[bytes]:
-        """Answer frames by the slow path, until it has made a fast path for the others."""
+        """Answer frames by the slow path, and by the fast paths that it has made meanwhile."""
         answers: list[bytes] = []
-        for frame in self._asked:
+        for number, frame in enumerate(self._asked, 1):
             answer = self._take(frame)
             if answer is not None:
                 answers.append(answer)
-            if self._fast_paths:
+            if self._fast_paths and number >= _FIRST_FRAMES:
                 return answers + self._fast_paths[0].take(self._asked, self._path_after(0))
         return answers
 

@@ -432,7 +432,8 @@ def test_a_full_drive_refuses_what_was_learnt_too() -> None:
     async def run(folder: Path) -> None:
         side = Side(folder, learns=True)
         frames = [send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}) for n in range(8)]
-        side.take(*frames)
+        for frame in frames:
+            side.take(frame)
         assert side.templates
         end = side.store.log.end
         side.write_gate.close("the drive is used beyond 90%")
@@ -489,7 +490,8 @@ def test_the_first_message_of_each_queue_goes_the_general_way_which_makes_its_fi
 
     async def run() -> None:
         side = Side(tmp_path, learns=True)
-        side.take(send_frame(998, 0, {}), send_frame(999, 0, {}))
+        side.take(send_frame(998, 0, {}))
+        side.take(send_frame(999, 0, {}))
         frames = [send_frame(number, number % 4, {}) for number in range(100, 108)]
         for new_queues in (3, 0):
             before = side.sent_slowly
