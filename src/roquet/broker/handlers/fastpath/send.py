@@ -26,6 +26,7 @@ from roquet.broker.handlers.fastpath.record_template import (
 from roquet.broker.handlers.send_context import SendContext
 from roquet.broker.handlers.send_executor import SendExecutor
 from roquet.broker.handlers.send_plan import SendPlan, SendValues
+from roquet.common.bounded_dict import BoundedDict
 from roquet.errors import Refused
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.remoting.command import Command, decode
@@ -62,7 +63,7 @@ class FastSend:
         self._connection = connection
         self._guard = send_context.guard()
         self._templates: TemplateCache[RecordTemplate] = TemplateCache()
-        self._records: dict[Hashable, RecordTemplate] = {}
+        self._records: BoundedDict[Hashable, RecordTemplate] = BoundedDict(_RECORD_TEMPLATES_MAX)
 
     def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
         """Answer these frames in order; `slow_path` answers those that match no template."""
@@ -207,7 +208,7 @@ class FastSend:
                 self._guard = plan.guard
                 self._templates.clear()
                 self._records.clear()
-            if len(self._records) >= _RECORD_TEMPLATES_MAX:
-                self._records.clear()
-            records = self._records.setdefault(records.identity, records)
-            self._templates.add(header_template, records)
+            known = self._records.get(records.identity)
+            if known is None:
+                self._records[records.identity] = known = records
+            self._templates.add(header_template, known)
