@@ -130,7 +130,7 @@ def index(data: bytes) -> None:
     found.add("T", [b"a"], 1 << 40, 1_700_000_000_000)
     found.flush()
     assert set(finished(found.find("T", "a", 1_700_000_000_000, 1 << 62, 1))) <= {1 << 40}
-    found.files[0].cut(1, 0)
+    found.files[0].truncate(1, 0)
 
 
 def checkpoint(data: bytes) -> None:

@@ -132,7 +132,7 @@ _RECOVERING: Final = (
     Mutant(
         "recovery takes zeros that were not synced for durable ones",
         "storage/queues/consume_queue.py",
-        "        self._durable = self._durable.cut((self.max_offset - 1) * ENTRY_SIZE)\n",
+        "        self._durable = self._durable.truncated((self.max_offset - 1) * ENTRY_SIZE)\n",
         "",
         ("tests/storage/files/test_erasure.py",),
     ),

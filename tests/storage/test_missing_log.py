@@ -153,7 +153,7 @@ def test_a_log_that_was_cut_can_be_opened_again() -> None:
     store = opened(drive)
     put(store, *range(200))
     store.checkpoint_work()()
-    store.cut(store.log.start)
+    store.truncate(store.log.start)
     store.close()
     drive.unmount()
     assert opened(drive).log.end == 0

@@ -97,12 +97,12 @@ def recover(
     torn = [
         queue
         for queue in queues
-        if not _cut(log, queue, start, end, crashed=crashed, has_mark=mark is not None)
+        if not _truncate_queue(log, queue, start, end, crashed=crashed, has_mark=mark is not None)
     ]
     missing = mark.entry_count - queues.entry_count if mark is not None else 0
     resume = _dispatched_to(queues, start, mark, crashed=crashed)
     if crashed and index is not None:
-        resume = min(resume, _cut_index(index, checkpoint, mark, end))
+        resume = min(resume, _truncate_index(index, checkpoint, mark, end))
     if torn:
         _drop_damaged(torn)
     if (lost > 0 or missing > 0) and not completes:
@@ -187,14 +187,18 @@ def _is_of_this_log(log: CommitLog, mark: CheckpointMark) -> bool:
     return read_dispatch_request(mark.last_at, memoryview(record)).store_ms == mark.last_ms
 
 
-def _cut_index(index: Index, checkpoint: Checkpoint, mark: CheckpointMark | None, end: int) -> int:
+def _truncate_index(
+    index: Index, checkpoint: Checkpoint, mark: CheckpointMark | None, end: int
+) -> int:
     """Drop index entries that a crash may have left incomplete.
 
     :returns: the physical offset from which the log has to be dispatched to the index again.
     """
-    if mark is not None and index.cut_to_mark(mark.index_name, mark.index_count, mark.index_end_ms):
+    if mark is not None and index.truncate_to_mark(
+        mark.index_name, mark.index_count, mark.index_end_ms
+    ):
         return end
-    refill = index.cut_to_time(checkpoint.index_ms)
+    refill = index.truncate_to_time(checkpoint.index_ms)
     return end if refill is None else refill
 
 
@@ -210,7 +214,7 @@ def _drop_stale(log: CommitLog, queue: ConsumeQueue) -> None:
         queue.drop_last()
 
 
-def _cut(
+def _truncate_queue(
     log: CommitLog, queue: ConsumeQueue, start: int, end: int, *, crashed: bool, has_mark: bool
 ) -> bool:
     """Drop a queue's entries of records after the log's `end`; after a crash, after `start`.

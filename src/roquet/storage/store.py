@@ -351,7 +351,7 @@ class Store:
             offset if queue is None or self.dispatch.is_held_up else min(offset, queue.max_offset)
         )
 
-    def cut(self, end: PhysicalOffset) -> None:
+    def truncate(self, end: PhysicalOffset) -> None:
         """Truncate log, queues and index to the records before `end`, where a record ends.
 
         A former master calls it whose log differs from its new master's from `end` on
@@ -362,7 +362,7 @@ class Store:
             queue.truncate(end)
         if self.index is not None:
             self.index.flush()
-            self.index.cut_to_place(
+            self.index.truncate(
                 end,
                 lambda at: (
                     read_dispatch_request(at, memoryview(self.message_at(at) or b"")).store_ms

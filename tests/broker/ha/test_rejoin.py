@@ -140,7 +140,7 @@ async def test_a_cut_store_is_what_it_was_when_both_were_equal(
 ) -> None:
     former, master = couple
     at = await divergence(former, master)
-    former.store.cut(at)
+    former.store.truncate(at)
     kept = [key for key, place in former.keys if place < at]
     assert (former.store.log.end, former.found()) == (at, kept)
     assert all(entry[0] < at for entries in former.queues().values() for entry in entries)

@@ -93,7 +93,7 @@ class RejoinStore:
 
     def truncate(self, divergence: Divergence) -> None:
         """Truncate the log where it diverges. This cannot be undone."""
-        self._store.cut(divergence.at)
+        self._store.truncate(divergence.at)
 
     def close(self) -> None:
         self._store.close()

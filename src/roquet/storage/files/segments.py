@@ -32,9 +32,9 @@ def file_name(start: int) -> str:
 class Durable:
     """The end of the durable bytes of a byte range.
 
-    Invariant: `end` only grows. To truncate the range, its owner replaces the object by `cut`. A
-    thread that still syncs truncated bytes then updates the old object, and does not mark new bytes
-    as durable.
+    Invariant: `end` only grows. To truncate the range, its owner replaces the object by
+    `truncated`. A thread that still syncs truncated bytes then updates the old object, and does not
+    mark new bytes as durable.
     """
 
     __slots__ = ("end",)
@@ -42,7 +42,7 @@ class Durable:
     def __init__(self, end: int) -> None:
         self.end = end
 
-    def cut(self, end: int) -> Durable:
+    def truncated(self, end: int) -> Durable:
         """The durable end of the range after it is truncated at `end`."""
         return Durable(min(self.end, end))
 

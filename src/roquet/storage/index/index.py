@@ -131,7 +131,7 @@ class IndexFile:
             self._file.reserve(self._room_to, room_to)
             self._room_to = room_to
 
-    def cut(self, count: int, end_ms: int) -> None:
+    def truncate(self, count: int, end_ms: int) -> None:
         """Drop the entries from number `count` on, and restore the chains of those before it.
 
         :param end_ms: store time of the record of the last entry that stays.
@@ -308,7 +308,7 @@ class Index:
                     "path=%s bytes=%d index_file_bytes=%d", path, size, self._size,
                 )  # fmt: skip
 
-    def cut_to_mark(self, name: int, count: int, end_ms: int) -> bool:
+    def truncate_to_mark(self, name: int, count: int, end_ms: int) -> bool:
         """After a crash: truncate the index to the state of a checkpoint mark.
 
         :param name: of the newest file, as a number; 0 for none. `count` and `end_ms` are the
@@ -322,7 +322,7 @@ class Index:
         if not self.files:
             return True
         try:
-            self.files[-1].cut(count, end_ms)
+            self.files[-1].truncate(count, end_ms)
         except OSError as error:
             log.warning(
                 "index file cannot be truncated, it will be rebuilt: path=%s error=%s",
@@ -332,7 +332,7 @@ class Index:
             return False
         return True
 
-    def cut_to_time(self, valid_until_ms: int) -> int | None:
+    def truncate_to_time(self, valid_until_ms: int) -> int | None:
         """After a crash: delete every file with entries of records stored after a time (ms).
 
         :returns: the physical offset from which the log must be dispatched to the index again; None
@@ -344,7 +344,7 @@ class Index:
             self._forget(file)()
         return min((file.begin_at for file in late), default=None)
 
-    def cut_to_place(self, log_end: int, store_ms: Callable[[int], int]) -> None:
+    def truncate(self, log_end: int, store_ms: Callable[[int], int]) -> None:
         """Drop the entries of records from physical offset `log_end` on.
 
         :param store_ms: returns the store time of the record at a physical offset.
@@ -352,7 +352,7 @@ class Index:
         while self.files and (last := self.files[-1]).end_at >= log_end:
             count = last.count_before(log_end)
             if count > 1:
-                last.cut(count, store_ms(last.place(count - 1)))
+                last.truncate(count, store_ms(last.place(count - 1)))
                 return
             self._forget(self.files.pop())()
 

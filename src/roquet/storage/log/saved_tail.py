@@ -34,7 +34,7 @@ _PIECE: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TailToCut:
+class TruncatedTail:
     """The tail of a log that is going to be truncated at `at`.
 
     `end` is the end of its last byte that is not zero; `records` counts the whole records in it.
@@ -49,12 +49,12 @@ class TailToCut:
         return self.end - self.at
 
 
-def tail_from(log: CommitLog, at: PhysicalOffset) -> TailToCut | None:
+def tail_from(log: CommitLog, at: PhysicalOffset) -> TruncatedTail | None:
     """The bytes in the log's files from `at` on; None if they are all zero."""
     end = at
     for start, data in _data(log, at):
         end = PhysicalOffset(start + len(data.rstrip(b"\0")))
-    return TailToCut(at, end, _whole_records(log, at)) if end > at else None
+    return TruncatedTail(at, end, _whole_records(log, at)) if end > at else None
 
 
 def _data(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, bytes]]:
@@ -80,7 +80,7 @@ def _whole_records(log: CommitLog, at: PhysicalOffset) -> int:
     return records
 
 
-def save(disk: Disk, root: Path, log: CommitLog, tail: TailToCut) -> Path | None:
+def save(disk: Disk, root: Path, log: CommitLog, tail: TruncatedTail) -> Path | None:
     """Copy a tail below the store's folder, durably, and log where it is or why there is no copy.
 
     :param root: the store's folder.
@@ -107,7 +107,7 @@ def save(disk: Disk, root: Path, log: CommitLog, tail: TailToCut) -> Path | None
     return None
 
 
-def _why_not(disk: Disk, folder: Path, tail: TailToCut) -> str:
+def _why_not(disk: Disk, folder: Path, tail: TruncatedTail) -> str:
     """Why a tail cannot be saved; empty if it can."""
     used = disk.used_ratio(folder)
     if used > _FULLEST:
@@ -122,7 +122,7 @@ def _why_not(disk: Disk, folder: Path, tail: TailToCut) -> str:
     return ""
 
 
-def _saved_before(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> Path | None:
+def _saved_before(disk: Disk, folder: Path, log: CommitLog, tail: TruncatedTail) -> Path | None:
     """The folder that has these bytes already, if there is one.
 
     A broker that is restarted again and again, and ends each time before the log is truncated, must
@@ -132,7 +132,7 @@ def _saved_before(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> 
     return next((folder / name for name in names if _has_all(disk, folder / name, log, tail)), None)
 
 
-def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: TailToCut) -> bool:
+def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: TruncatedTail) -> bool:
     """Whether a folder has every byte of a tail, durably.
 
     It may have more: the process that saved it may have erased the log's tail in part, from its
@@ -155,20 +155,20 @@ def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: TailToCut) -> bool:
     return True
 
 
-def _file_starts(log: CommitLog, tail: TailToCut) -> range:
+def _file_starts(log: CommitLog, tail: TruncatedTail) -> range:
     """The starts of the files that have bytes of the tail."""
     return range(tail.at - tail.at % log.file_size, tail.end, log.file_size)
 
 
 def _data_of_file(
-    log: CommitLog, tail: TailToCut, start: int
+    log: CommitLog, tail: TruncatedTail, start: int
 ) -> Iterator[tuple[PhysicalOffset, bytes]]:
     """`_data` of the tail in the file that begins at `start`."""
     in_file = _data(log, PhysicalOffset(max(tail.at, start)))
     return takewhile(lambda piece: piece[0] < start + log.file_size, in_file)
 
 
-def _copy(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> Path:
+def _copy(disk: Disk, folder: Path, log: CommitLog, tail: TruncatedTail) -> Path:
     name = f"{tail.at:0{NAME_DIGITS}d}"
     taken = set(disk.folders(folder))
     free = next(
@@ -179,7 +179,7 @@ def _copy(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> Path:
     return _copied(disk, folder / free, log, tail)
 
 
-def _copied(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> Path:
+def _copied(disk: Disk, folder: Path, log: CommitLog, tail: TruncatedTail) -> Path:
     size = log.file_size
     for start in _file_starts(log, tail):
         path = folder / "commitlog" / file_name(start)

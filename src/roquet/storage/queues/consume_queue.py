@@ -464,7 +464,7 @@ class ConsumeQueue:
         the same offset or an earlier one.
         """
         self._segments.erase(self.max_offset * ENTRY_SIZE)
-        self._durable = self._durable.cut((self.max_offset - 1) * ENTRY_SIZE)
+        self._durable = self._durable.truncated((self.max_offset - 1) * ENTRY_SIZE)
 
     def _end_at(self, offset: int) -> None:
         """End the queue before `offset`; if only leading blanks are left, empty it."""
@@ -482,7 +482,7 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, offset)
         self.written_from = min(self.written_from, offset)
         self.log_end = last[0] + (last[1] if last[1] != BLANK_RECORD_SIZE else 0)
-        self._durable = self._durable.cut(offset * ENTRY_SIZE)
+        self._durable = self._durable.truncated(offset * ENTRY_SIZE)
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
 
     def first_at(self, log_at: int) -> int:
@@ -690,7 +690,7 @@ class ConsumeQueue:
             self.min_offset = self.max_offset = 0
         last = next(self._entries(self.max_offset - 1, self.max_offset), None) if left else None
         self.log_end = last[0] + last[1] if last is not None and last[1] != BLANK_RECORD_SIZE else 0
-        self._durable = self._durable.cut(self.max_offset * ENTRY_SIZE)
+        self._durable = self._durable.truncated(self.max_offset * ENTRY_SIZE)
         self.written_from = min(self.written_from, self.max_offset)
 
     def close(self) -> None:

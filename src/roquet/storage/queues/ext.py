@@ -166,7 +166,7 @@ class ExtFile:
         end = at + _UNIT.size + len(unit.bits) if unit is not None else at
         self._segments.drop_after(end)
         self._end = end
-        self._durable, self._room_to = self._durable.cut(end), 0
+        self._durable, self._room_to = self._durable.truncated(end), 0
 
     def begin_a_file(self) -> None:
         """Keep all units; write the next one to a new file."""
@@ -195,7 +195,7 @@ class ExtFile:
             self._segments.drop_all()
         finally:
             self._end = self._segments.capacity_end
-            self._durable, self._room_to = self._durable.cut(self._end), 0
+            self._durable, self._room_to = self._durable.truncated(self._end), 0
 
     def close(self) -> None:
         self._segments.close()
