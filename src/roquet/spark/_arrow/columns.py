@@ -210,7 +210,7 @@ class _Columns:
         if given.null_count == 0:
             return given
         missing = _true_rows(given.is_null())
-        made = words([self._offset_message_id(row) for row in missing.tolist()])
+        made = words(self._offset_message_ids(missing))
         return _replaced(given, missing, made)
 
     def keys(self) -> pa.Array:
@@ -285,12 +285,15 @@ class _Columns:
             stored, int(self._head["sys_flag"][row]) & COMPRESSION_TYPE_BITS, size_max
         )
 
-    def _offset_message_id(self, row: int) -> str:
-        begin, end = self._at("store_host")[row], self._at("reconsume_times")[row]
-        store_host = self._data[begin:end]
-        return offset_message_id(
-            store_host, PhysicalOffset(int(self._head["physical_offset"][row]))
-        )
+    def _offset_message_ids(self, rows: Ints) -> list[str]:
+        begins, ends = self._at("store_host")[rows], self._at("reconsume_times")[rows]
+        physical = self._head["physical_offset"][rows]
+        return [
+            offset_message_id(self._data[begin:end], PhysicalOffset(at))
+            for begin, end, at in zip(
+                begins.tolist(), ends.tolist(), physical.tolist(), strict=True
+            )
+        ]
 
     def _refuse(self, is_wrong: Bools) -> None:
         """:raises CorruptRecord: of the first wrong record, as `record.decode` raises it."""
