@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from roquet.common.units import PhysicalOffset
@@ -48,6 +47,13 @@ def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset
     return b"".join(parts)
 
 
+class Shown(Protocol):
+    @property
+    def shown_to(self) -> PhysicalOffset:
+        """The physical offset before which records may be read by others."""
+        ...
+
+
 class VisibleLog:
     """The part of the master's log that slaves and consumers may read.
 
@@ -55,12 +61,12 @@ class VisibleLog:
     it still has everything that its slaves have. Otherwise consumers could get from a slave a
     message whose offset the master gives to another message later.
 
-    :param end: returns the physical offset at which that part ends now.
+    :param store: says where that part ends now.
     """
 
-    def __init__(self, log: ReplicatedLog, end: Callable[[], PhysicalOffset]) -> None:
+    def __init__(self, log: ReplicatedLog, store: Shown) -> None:
         self._log = log
-        self._end = end
+        self._store = store
         self.file_size = log.file_size
 
     @property
@@ -69,7 +75,7 @@ class VisibleLog:
 
     @property
     def end(self) -> PhysicalOffset:
-        return self._end()
+        return self._store.shown_to
 
     def read(self, at: PhysicalOffset, size_max: int) -> bytes:
         return self._log.read(at, min(size_max, self.end - at))
