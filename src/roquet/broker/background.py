@@ -69,7 +69,7 @@ def expiring(
     ack_gate: AckGate,
     long_polls: LongPolls,
     members: MemberHandler,
-    drop_expired_leases: Callable[[], Steps[None]],
+    tables: Tables,
     slices: Slices,
 ) -> Iterator[Loop]:
     """Loops that end what has timed out: held sends and pulls, silent clients, queue locks."""
@@ -78,7 +78,7 @@ def expiring(
     sweep_ms = SWEEP_MS if config.long_polling_enable else 1000
     yield each(sweep_ms, in_slices(slices, long_polls.sweep))
     yield each(EXPIRY_SCAN_MS, in_slices(slices, members.close_silent))
-    yield each(LEASE_MS, in_slices(slices, drop_expired_leases))
+    yield each(LEASE_MS, in_slices(slices, tables.drop_expired_leases))
 
 
 def saving(config: BrokerConfig, tables: Tables) -> Iterator[Loop]:

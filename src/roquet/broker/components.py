@@ -28,8 +28,8 @@ from roquet.broker.handler_table import (
     of_consumers,
     of_measurements,
     of_producers,
-    of_pulls,
     of_tables,
+    pull_handler,
 )
 from roquet.broker.handlers.admin.cleanup import CleanupAdmin
 from roquet.broker.handlers.admin.ha import HaAdmin
@@ -199,7 +199,6 @@ class Components:
         measurements = self.measurements
         traffic = measurements.traffic
         runtime = self._runtime
-        jobs = self.jobs
         slices = self.slices
         context = SendContext(
             component_configs.send_config(config),
@@ -221,17 +220,17 @@ class Components:
             config, store, metadata, self.channels, self.follower, self._restart_as
         )
         sends = SendHandler(context, self.halves, slices)
-        pulls = of_pulls(config, context, tables, self.long_polls, traffic)
+        pulls = pull_handler(config, context, tables, self.long_polls, traffic)
         handlers = {
             **of_producers(config, context, sends, self.halves, tables.producers),
             **pulls.routes(),
             **of_consumers(config, context, tables, traffic, runtime.steady_ms, slices),
             **self.members.routes(),
-            **of_tables(config, store, tables, lag, deletion, jobs, slices),
+            **of_tables(config, store, tables, lag, deletion, self.jobs, slices),
             **of_measurements(
                 config, store, tables, lag, measurements, figures, runtime.now_ms, slices
             ),
-            **CleanupAdmin(store, metadata, self._cleaning, deletion, jobs).routes(),
+            **CleanupAdmin(store, metadata, self._cleaning, deletion, self.jobs).routes(),
             **HaAdmin(config, store, self.ha_server, client, runtime.now_ms).routes(),
             **promotion.routes(),
         }
@@ -245,7 +244,6 @@ class Components:
         tables = self.tables
         runtime = self._runtime
         slices = self.slices
-        leases = tables.drop_expired_leases
         yield self.registrar.run()
         yield self.peers.watch.run()
         yield from background.storing(
@@ -255,7 +253,7 @@ class Components:
         yield self._cleaning.run()
         yield each(KEEP_UP_MS, in_slices(slices, self.late_dispatch.keep_up))
         yield from background.expiring(
-            config, self.ack_gate, self.long_polls, self.members, leases, slices
+            config, self.ack_gate, self.long_polls, self.members, tables, slices
         )
         yield from background.saving(config, tables)
         if self.follower is not None:

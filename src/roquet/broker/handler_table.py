@@ -68,13 +68,14 @@ def of_producers(
     return {**sends.routes(), **replies.routes(), **transactions.routes()}
 
 
-def of_pulls(
+def pull_handler(
     config: BrokerConfig,
     context: SendContext,
     tables: Tables,
     long_polls: LongPolls,
     traffic: Traffic,
 ) -> PullHandler:
+    """The handler of pulls, which makes a fast path, too."""
     store = context.store
     return PullHandler(
         component_configs.pull_config(config),
