@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from types import TracebackType
 from typing import Self, TypeVar
 
 from roquet.client._net.broker_calls import BrokerCalls
@@ -59,12 +58,7 @@ class Session:
         self.tasks.start(self.membership.run(), "heartbeats")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             await self.tasks.close()
             await self.membership.leave_all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from types import TracebackType
 
 
 class FifoSemaphore:
@@ -34,12 +33,7 @@ class FifoSemaphore:
                 self._leave()
             raise
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._leave()
 
     def _leave(self) -> None:
