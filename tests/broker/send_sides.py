@@ -80,11 +80,11 @@ class Side:
         turn, levels = EndOfTurn(self.store.end_turn), send_config.delay_levels
         now_ms, chance = lambda: NOW_MS, random.Random(1)
         clock = StampClock(Runtime(now_ms, chance, lambda: 0.0))
-        send_context = SendContext(
+        self.send_context = SendContext(
             send_config, self.store, metadata, gate, self.ack_gate, turn, now_ms, chance
         )
         sends = SendHandler(
-            send_context,
+            self.send_context,
             HalfMessages(self.store, gate, metadata, ConsumerOffsets(), turn, clock, levels),
             Slices(),
         )
