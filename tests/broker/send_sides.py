@@ -40,6 +40,7 @@ from roquet.transport.slices import Slices
 from tests.transport.stub_transport import StubPeer
 
 NOW_MS = 1_700_000_000_000
+WAITING_MAX = 100
 SEND_CONFIG = SendConfig("C", DelayLevels((1000, 5000)))
 
 
@@ -47,7 +48,7 @@ class Side:
     """One broker's send path on one connection, with or without learning.
 
     :param also: fast paths that are tried after that of sends.
-    :param flush: whether answers wait for a flush, which never comes.
+    :param flush: whether answers, at most `WAITING_MAX`, wait for a flush, which never comes.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class Side:
         self.metadata = metadata = Metadata(
             self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS
         )
-        self.ack_gate = AckGate(AckConfig(flush, False), self.store.log, None, lambda: 0.0)
+        self.ack_gate = AckGate(
+            AckConfig(flush, False, waiting_max=WAITING_MAX), self.store.log, None, lambda: 0.0
+        )
         self.write_gate = gate = WriteGate()
         turn, levels = EndOfTurn(self.store.end_turn), send_config.delay_levels
         now_ms, chance = lambda: NOW_MS, random.Random(1)

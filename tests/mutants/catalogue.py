@@ -866,8 +866,8 @@ _FAILING: Final = (
     Mutant(
         "a run of sends makes the files of all its queues",
         "broker/handlers/fastpath/record_template.py",
-        "        if not queue.is_in_use:\n            return None\n",
-        "",
+        "self._executor.queue_in_use(self.plan, int(queue_id))",
+        "self._executor.queue(self.plan, int(queue_id))",
         ("tests/broker/handlers/fastpath/test_send.py",),
     ),
     Mutant(

@@ -120,11 +120,16 @@ class AckGate:
         }
 
     @property
+    def room(self) -> int:
+        """How many more answers may be held before sends are refused."""
+        return self._config.waiting_max - len(self._for_slave) - len(self._for_disk)
+
+    @property
     def why_busy(self) -> str:
         """Why sends are refused: too many answers are held. Empty while they are accepted."""
-        waiting = len(self._for_slave) + len(self._for_disk)
-        if waiting < self._config.waiting_max:
+        if self.room > 0:
             return ""
+        waiting = len(self._for_slave) + len(self._for_disk)
         awaited = "slave" if self._for_slave else "disk"
         return f"[OVERLOAD]{waiting} messages wait for the {awaited} already"
 

@@ -29,6 +29,11 @@ class SendExecutor:
     def queue(self, plan: SendPlan, queue_id: int) -> ConsumeQueue:
         return self._store.queue(*plan.queue(queue_id))
 
+    def queue_in_use(self, plan: SendPlan, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None if it has no file yet; makes nothing."""
+        queue = self._store.queues.known(*plan.queue(queue_id))
+        return queue if queue is not None and queue.is_in_use else None
+
     def store(
         self,
         plan: SendPlan,

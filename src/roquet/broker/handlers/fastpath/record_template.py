@@ -15,6 +15,7 @@ from roquet.broker.handlers.send_plan import SendPlan, SendValues
 from roquet.errors import Refused
 from roquet.protocol.records import message as m
 from roquet.protocol.records.batch import split_batch
+from roquet.protocol.records.columns import Bytes
 from roquet.protocol.records.layout import record_struct
 from roquet.protocol.records.uniform import UniformBatch, checksums, rows_of
 from roquet.protocol.records.uniform_batch import BatchTemplate, learn_form
@@ -91,10 +92,9 @@ class RecordTemplate:
         """
         if not is_number(queue_id) or int(queue_id) >= self.plan.queue_limit:
             return None
-        queue = self._executor.queue(self.plan, int(queue_id))
-        if not queue.is_in_use:
-            return None
-        self.queues[queue_id] = queue
+        queue = self._executor.queue_in_use(self.plan, int(queue_id))
+        if queue is not None:
+            self.queues[queue_id] = queue
         return queue
 
     def properties(self, texts: Sequence[bytes], queue_id: bytes) -> bytes:
@@ -167,16 +167,15 @@ class RecordTemplate:
         """:returns: None if the messages have several layouts, or the records are too large."""
         plan, batches = self.plan, columns.bodies
         data = batches[0] if len(batches) == 1 else b"".join(batches)
-        if self._batch is None or (len(batches) == 1 and self._batch[0].rows(data) is None):
+        rows = self._batch_rows(data)
+        if rows is None and (self._batch is None or len(batches) == 1):
             self._batch = _learn_batch(batches[0], make_item)
-        if self._batch is None or len(batches[0]) % self._batch[0].item_size:
+            rows = self._batch_rows(data)
+        if self._batch is None or rows is None:
             return None
         template, first = self._batch
-        stored_size = (
-            len(batches[0]) // template.item_size * self._record_size(first.body, first.properties)
-        )
-        rows = template.rows(data) if stored_size <= self._stored_size_max else None
-        if rows is None:
+        each, rest = divmod(len(batches[0]), template.item_size)
+        if rest or each * self._record_size(first.body, first.properties) > self._stored_size_max:
             return None
         count = len(rows)
         unique_keys = template.unique_keys(rows)
@@ -194,6 +193,9 @@ class RecordTemplate:
             [unique_keys.tobytes(), *(key * count for key in first.keys[1:])],
             first.tag_code,
         )
+
+    def _batch_rows(self, data: bytes) -> Bytes | None:
+        return self._batch[0].rows(data) if self._batch is not None else None
 
 
 def _split(stored: str, pairs: dict[str, str], names: Sequence[str]) -> list[bytes]:

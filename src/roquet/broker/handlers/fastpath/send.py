@@ -119,11 +119,19 @@ class FastSend:
     ) -> list[bytes]:
         """Store a run and return its answers: in columns if it is long enough and has plain values.
 
+        The slow path takes it if the broker may accept only some of it.
+
         :param run: sends with one record template and one body size.
         """
         if records is None or not run:
             return []
         plan = records.plan
+        if plan.waits and len(run) > self._send_context.ack_gate.room:
+            return [
+                answer
+                for _, _, frame, _ in run
+                for answer in self._by_slow_path(frame, slow_path, learns=False)
+            ]
         if len(run) < (1 if plan.is_batch else _COLUMNS_FROM):
             return [
                 answer for taken in run for answer in self._store_one(records, taken, slow_path)
