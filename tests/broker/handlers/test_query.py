@@ -10,7 +10,7 @@ import pytest
 
 from roquet.protocol.records.record import decode, decode_all
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
-from roquet.storage import store
+from roquet.storage import key_search
 from tests.broker.harness import World
 
 EVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
@@ -56,7 +56,7 @@ def test_the_newest_are_given_that_fit_into_an_answer(
     places = [world.put("T", keys=("k",)) for _ in range(5)]
     client = world.client()
     for size_max, count in ((2 * (places[1] - places[0]), 2), (1, 1)):
-        monkeypatch.setattr(store, "KEY_BYTES_MAX", size_max)
+        monkeypatch.setattr(key_search, "KEY_BYTES_MAX", size_max)
         body = client.call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=8, **EVER).body
         assert [record.physical_offset for record in decode_all(body)] == places[-count:]
 
