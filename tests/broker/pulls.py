@@ -135,7 +135,7 @@ class Side:
         ]
 
     def templates(self) -> int:
-        known = self.connection.dispatcher.fast_path(FastPull)
+        known = self.connection.fast_paths.get(FastPull)
         assert known is not None
         return len(known._templates)
 

@@ -34,7 +34,7 @@ from roquet.storage.config import StoreConfig
 from roquet.storage.files.disk import Disk
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection
-from roquet.transport.dispatcher import FastPathMakers
+from roquet.transport.fast_paths import FastPathMakers
 from roquet.transport.handling import Answer
 from roquet.transport.slices import Slices
 from tests.transport.stub_transport import StubPeer
@@ -123,7 +123,7 @@ class Side:
 
     @property
     def templates(self) -> int:
-        known = self.connection.dispatcher.fast_path(FastSend)
+        known = self.connection.fast_paths.get(FastSend)
         assert known is not None
         return len(known._templates)
 

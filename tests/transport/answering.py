@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command, decode
 from roquet.transport.connection import Connection
-from roquet.transport.dispatcher import FastPathMakers
+from roquet.transport.fast_paths import FastPathMakers
 from roquet.transport.handling import Answer, SlowPath
+from tests.transport.stub_transport import StubTransport
 
 LEARN, LEARN_OTHER, ASK = 1, 2, 3
 
@@ -45,7 +46,7 @@ class OtherKnown(Knowing):
 
 def learn(request: Command, connection: Connection) -> Answer:
     kind = Known if request.code == LEARN else OtherKnown
-    return request.answer(0, str(connection.dispatcher.fast_path(kind) is not None))
+    return request.answer(0, str(connection.fast_paths.get(kind) is not None))
 
 
 def answer(request: Command, connection: Connection) -> Answer:
@@ -58,3 +59,15 @@ FAST_PATHS: FastPathMakers[Connection] = {Known: Known, OtherKnown: OtherKnown}
 def receive(connection: Connection, codes: Iterable[int], body: bytes = b"") -> None:
     requests = [Command(code, {}, body, number) for number, code in enumerate(codes)]
     connection.data_received(b"".join(request.encode() for request in requests))
+
+
+def connected(
+    fast_paths: FastPathMakers[Connection] = FAST_PATHS, *, is_server: bool = False
+) -> tuple[Connection, StubTransport]:
+    handlers = {LEARN: learn, LEARN_OTHER: learn, ASK: answer}
+    connection = Connection(handlers, is_server=is_server, fast_paths=fast_paths)
+    return connection, StubTransport(connection)
+
+
+def remarks(transport: StubTransport) -> list[str | None]:
+    return [decode(frame).remark for frame in transport.take()]

@@ -12,21 +12,10 @@ from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import HEADER_SIZE_MAX, ONE_WAY, Command, decode
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
-from roquet.transport.dispatcher import FastPathMakers
 from roquet.transport.handling import Answer
 from roquet.transport.server import Server
 from tests.simulation.simulation import Simulation
-from tests.transport.answering import (
-    ASK,
-    FAST_PATHS,
-    LEARN,
-    LEARN_OTHER,
-    Known,
-    OtherKnown,
-    answer,
-    learn,
-    receive,
-)
+from tests.transport.answering import ASK, LEARN, answer, connected, receive, remarks
 from tests.transport.stub_transport import StubTransport
 
 SERVER, CLIENT, PORT = "10.0.0.1", "10.0.0.2", 7000
@@ -34,55 +23,7 @@ LATER = 4
 KIB = 1024
 
 
-def connected(
-    fast_paths: FastPathMakers[Connection] = FAST_PATHS, *, is_server: bool = False
-) -> tuple[Connection, StubTransport]:
-    handlers = {LEARN: learn, LEARN_OTHER: learn, ASK: answer}
-    connection = Connection(handlers, is_server=is_server, fast_paths=fast_paths)
-    return connection, StubTransport(connection)
-
-
-def remarks(transport: StubTransport) -> list[str | None]:
-    return [decode(frame).remark for frame in transport.take()]
-
-
-# fast paths
-
-
-async def test_a_fast_path_takes_the_rest_of_the_read_in_which_it_was_made() -> None:
-    connection, transport = connected()
-    receive(connection, [LEARN, *[ASK] * 17, LEARN])
-    assert remarks(transport) == ["True", *["slow"] * 15, "fast", "fast", "True"]
-    known = connection.dispatcher.fast_path(Known)
-    assert known is not None
-    assert known.taken == [3], "it was made once, and got the frames at once"
-
-
-async def test_fast_paths_are_tried_in_the_order_of_the_server() -> None:
-    connection, transport = connected()
-    receive(connection, [LEARN_OTHER])
-    receive(connection, [ASK])
-    receive(connection, [LEARN])
-    receive(connection, [ASK])
-    codes = [decode(frame).code for frame in transport.take()]
-    assert codes == [0, OtherKnown.code, 0, Known.code]
-
-
-async def test_only_frames_that_one_fast_path_does_not_know_come_to_the_next() -> None:
-    connection, _ = connected()
-    receive(connection, [LEARN, LEARN_OTHER])
-    receive(connection, [ASK, ASK, 99])
-    known = connection.dispatcher.fast_path(Known)
-    other = connection.dispatcher.fast_path(OtherKnown)
-    assert known is not None
-    assert other is not None
-    assert (known.taken, other.taken) == ([3], [1])
-
-
-async def test_a_server_without_fast_paths_gives_none() -> None:
-    connection, transport = connected({})
-    receive(connection, [LEARN, *[ASK] * 17])
-    assert remarks(transport) == ["False", *["slow"] * 17]
+# answers
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from roquet.broker.transactions.half_messages import HalfMessages
 from roquet.protocol.bodies.tables import DataVersion
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
-from roquet.transport.dispatcher import FastPathMakers
+from roquet.transport.fast_paths import FastPathMakers
 from roquet.transport.slices import Slices
 
 Handlers = Mapping[int, Handler]

@@ -16,12 +16,14 @@ from roquet.protocol.records.record import host_bytes
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.frame import FrameBuffer
 from roquet.transport.calls import Calls
-from roquet.transport.dispatcher import Dispatcher, FastPathMakers
+from roquet.transport.dispatcher import Dispatcher
+from roquet.transport.fast_paths import FastPathMakers, FastPaths
 from roquet.transport.handling import HandlerFor
 from roquet.transport.later_answers import LaterAnswers
 from roquet.transport.limits import SLOWEST
 from roquet.transport.peers import SILENT, Peers
 from roquet.transport.slow_reader import SlowReader
+from roquet.transport.turn import Turn
 from roquet.transport.wire import Wire
 
 _GONE: Final = ("0.0.0.0", 0)
@@ -31,10 +33,10 @@ _GONE: Final = ("0.0.0.0", 0)
 class Connection(Wire):
     """A TCP connection to a client or server.
 
-    `calls` sends requests to the peer, `dispatcher` answers those of the peer, `later` those that
-    a task answers.
+    `calls` sends requests to the peer. `dispatcher` answers those of the peer, as many as `turn`
+    allows: those that `fast_paths` do not know by handlers, which may leave them to `later`.
 
-    Invariant: `calls`, `later` and `dispatcher` refer to the connection until it ends.
+    Invariant: no part refers to the connection after it ended.
 
     :param handlers: request code -> handler, for requests of the peer.
     :param on_open: called once, when the connection is established.
@@ -56,7 +58,9 @@ class Connection(Wire):
         "_reading",
         "calls",
         "dispatcher",
+        "fast_paths",
         "later",
+        "turn",
     )
 
     def __init__(
@@ -80,7 +84,11 @@ class Connection(Wire):
         self._reading = SlowReader(self.last_active)
         self.calls = Calls(self, encode)
         self.later = LaterAnswers(self)
-        self.dispatcher = Dispatcher(self, handlers, fast_paths or {}, self.calls, self.later)
+        self.fast_paths = FastPaths(self, fast_paths or {})
+        self.turn = Turn(self.peers, is_limited=is_server)
+        self.dispatcher = Dispatcher(
+            self, handlers, self.fast_paths, self.turn, self.calls, self.later
+        )
 
     # called by asyncio
 
@@ -124,6 +132,7 @@ class Connection(Wire):
     def connection_lost(self, exc: Exception | None) -> None:
         self.calls.ended(exc)
         self.dispatcher.ended()
+        self.fast_paths.ended()
         self.later.ended()
         if self._transport is None:
             return  # never established, or already handled by `is_lost`

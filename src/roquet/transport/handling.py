@@ -25,6 +25,6 @@ class FastPath(Protocol):
 
         A frame that matches no template goes to `slow_path`, in its place in the order. Errors
         are turned into answers (`Connection.failure`). Large answers are reported to
-        `Dispatcher.made`, which may end the iterator `frames` early.
+        `Turn.made`, which may end the iterator `frames` early.
         """
         ...

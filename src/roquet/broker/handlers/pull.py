@@ -215,7 +215,7 @@ class PullHandler:
 
     def _learn(self, request: Command, connection: Connection, header: PullHeader) -> None:
         """Cache the header template of this pull for the connection's fast path."""
-        fast_pull = connection.dispatcher.fast_path(FastPull)
+        fast_pull = connection.fast_paths.get(FastPull)
         if fast_pull is not None:
             fast_pull.learn(request, header)
 

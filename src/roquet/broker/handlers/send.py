@@ -67,7 +67,7 @@ class SendHandler:
             answer = self._slices.answer_in_order(batch, request, connection)
         else:
             answer = self._store_one(plan, values, connection)
-        if (fast_send := connection.dispatcher.fast_path(FastSend)) is not None:
+        if (fast_send := connection.fast_paths.get(FastSend)) is not None:
             fast_send.learn(request, plan, values)
         return answer
 

@@ -465,7 +465,7 @@ def test_sends_come_in_whole_reads_even_where_another_shortcut_was_learnt_before
 ) -> None:
     async def run() -> None:
         side = Side(tmp_path, learns=True, also={Watching: lambda _: Watching()})
-        watching = side.connection.dispatcher.fast_path(Watching)
+        watching = side.connection.fast_paths.get(Watching)
         assert watching is not None
         frames = [
             send_frame(opaque, 1, {"UNIQ_KEY": f"{opaque:032X}"}, header_type=BINARY)
