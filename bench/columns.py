@@ -13,7 +13,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.layout import checksum
 from roquet.protocol.records.record import Record, decode_all, host_bytes
 from roquet.spark._arrow.columns import BadBody, decode
@@ -32,15 +31,15 @@ def stored(count: int, body_size: int) -> bytes:
         Record(
             queue_id=3,
             flag=0,
-            queue_offset=QueueOffset(index),
-            physical_offset=PhysicalOffset(index * 400),
+            queue_offset=index,
+            physical_offset=index * 400,
             sys_flag=0,
             born_ms=1_700_000_000_000 + index,
             born_host=born_host,
             store_ms=1_700_000_000_001 + index,
             store_host=store_host,
             reconsume_times=0,
-            prepared_offset=PhysicalOffset(0),
+            prepared_offset=0,
             body=body,
             topic="flights",
             properties_text=f"TAGS\x01UA\x02KEYS\x01UA{index}\x02UNIQ_KEY\x017F00000100002A9F{index:016X}"

@@ -171,7 +171,7 @@ def query(spark: SparkSession, order: Order, name: str, options: dict[str, str])
 
 
 def stream(spark: SparkSession, order: Order) -> dict[str, float]:
-    """Milliseconds of a batch, of a look that finds nothing, and how busy Spark is while nothing
+    """int of a batch, of a look that finds nothing, and how busy Spark is while nothing
     comes.
     """
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")

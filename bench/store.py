@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 from bench import machine
 from roquet.common.runtime import wall_clock_ms
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.layout import BLANK_SIZE, blank
 from roquet.storage.batch_records import BatchItem, BatchRecords
@@ -244,7 +243,7 @@ def close_file(store: Store) -> None:
     room = GIB - log.end % GIB
     log.write(blank(room))
     assert room > BLANK_SIZE
-    log.end = PhysicalOffset(log.end + room - BLANK_SIZE)
+    log.end = log.end + room - BLANK_SIZE
 
 
 MEASURED: Final = (appends, syncs, dispatch, reads, recovery)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.bodies.tables import (
     BrokerData,
     Heartbeat,
@@ -65,9 +64,7 @@ class Log:
 
     def append(self, record: Record) -> Record:
         queue = self.queues[record.topic, record.queue_id]
-        stored = replace(
-            record, queue_offset=QueueOffset(len(queue)), physical_offset=PhysicalOffset(self.end)
-        )
+        stored = replace(record, queue_offset=len(queue), physical_offset=self.end)
         queue.append(stored)
         self.end += len(stored.encode())
         return stored
@@ -212,15 +209,15 @@ class FakeBroker:
         record = Record(
             queue_id,
             flag,
-            QueueOffset(0),
-            PhysicalOffset(0),
+            0,
+            0,
             sys_flag,
             now_ms,
             host,
             now_ms,
             host,
             reconsume_times,
-            PhysicalOffset(0),
+            0,
             body,
             topic,
             properties,

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from roquet.client.received import NEVER_AGAIN, ReceivedMessage, received
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.records.layout import checksum
 from roquet.protocol.records.message import MessageQueue, join_properties
@@ -20,12 +19,12 @@ HOST = host_bytes("10.0.0.1", 10911)
 
 
 def record(topic: str = "T", body: bytes = b"hi", sys_flag: int = 0, **properties: str) -> Record:
-    at = PhysicalOffset(1000)
+    at = 1000
     text = join_properties(properties)
     record = Record(
         3,
         8,
-        QueueOffset(5),
+        5,
         at,
         sys_flag,
         17,
@@ -33,7 +32,7 @@ def record(topic: str = "T", body: bytes = b"hi", sys_flag: int = 0, **propertie
         18,
         HOST,
         2,
-        PhysicalOffset(0),
+        0,
         body,
         topic,
         text,

@@ -11,7 +11,6 @@ import pytest
 
 from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry
 from roquet.common.steps import finished
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.filters.bloom import BloomShape
 from roquet.protocol.filters.tags import SQL92
@@ -86,15 +85,15 @@ def test_log_record(store: Store, tmp_path: Path) -> None:
     assert decoded == Record(
         queue_id=3,
         flag=0,
-        queue_offset=QueueOffset(0),
-        physical_offset=PhysicalOffset(0),
+        queue_offset=0,
+        physical_offset=0,
         sys_flag=0,
         born_ms=STORED_MS - 5,
         born_host=BORN_HOST,
         store_ms=STORED_MS,
         store_host=store.config.store_host,
         reconsume_times=0,
-        prepared_offset=PhysicalOffset(0),
+        prepared_offset=0,
         body=b"hi",
         topic="orders",
         properties_text=PROPERTIES,
@@ -112,7 +111,7 @@ def test_blank(store: Store, tmp_path: Path) -> None:
 
     assert (tmp_path / "commitlog" / FIRST_FILE).read_bytes()[end : end + 8] == blank
     assert size_and_magic(blank, 0) == (FILE_SIZE - end, BLANK_MAGIC)
-    assert [at for at, _ in store.log.walk(PhysicalOffset(end))] == [FILE_SIZE]
+    assert [at for at, _ in store.log.walk(end)] == [FILE_SIZE]
 
 
 def test_consume_queue(store: Store, tmp_path: Path) -> None:
@@ -188,8 +187,8 @@ def test_checkpoint(store: Store, tmp_path: Path, utc: None) -> None:
 def test_ha_stream() -> None:
     asked, chunk, acknowledged, heartbeat = hex_examples("replication.md")
     record, _ = hex_examples("commit-log.md")
-    end = PhysicalOffset(len(record))
-    rules, nothing = master.Rules(), PhysicalOffset(0)
+    end = len(record)
+    rules, nothing = master.Rules(), 0
 
     follower = slave.Follower(slave.Rules(), FILE_SIZE, slave.Phase.CONNECTING, "10.0.0.1:10912")
     follower, actions = slave.step(follower, slave.Connected(nothing, b""), now_ms=0)
@@ -219,7 +218,7 @@ def test_ha_stream() -> None:
     assert ChunkStream().feed(heartbeat) == [Heartbeat(end)]
 
 
-def reported(data: bytes) -> PhysicalOffset:
+def reported(data: bytes) -> int:
     offset = ReportStream().feed(data)
     assert offset is not None
     return offset

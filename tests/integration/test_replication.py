@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
 from roquet.replication import master, slave
 from roquet.replication.client import HaClient
@@ -37,7 +36,7 @@ def a_log(
 ) -> CommitLog:
     log = CommitLog(RealDisk(), LogFolders(RealDisk(), [folder]), file_size)
     log.load()
-    log.replicate(PhysicalOffset(start), content)
+    log.replicate(start, content)
     return log
 
 
@@ -45,7 +44,7 @@ def content(log: CommitLog) -> bytes:
     at, parts = log.start, []
     while at < log.end:
         parts.append(bytes(log.read(at, log.file_size)))
-        at = PhysicalOffset(at + len(parts[-1]))
+        at = at + len(parts[-1])
     return b"".join(parts)
 
 
@@ -170,7 +169,7 @@ async def test_a_slow_slave_slows_only_itself(cluster: Cluster) -> None:
     log = a_log(cluster.folder / "m", some_bytes(LARGE_FILE_SIZE - 100), LARGE_FILE_SIZE)
     server, address = await cluster.master(log)
     _, writer = await cluster.raw_slave(address)
-    writer.write(report(PhysicalOffset(1)))
+    writer.write(report(1))
     await cluster.until(lambda: server.slave_count == 1)
     copy = a_log(cluster.folder / "s", file_size=LARGE_FILE_SIZE)
     cluster.slave(copy, address)
@@ -234,10 +233,10 @@ async def test_an_acknowledgement_of_what_was_never_sent_does_not_count(cluster:
     log = a_log(cluster.folder / "m", some_bytes(1_000))
     server, address = await cluster.master(log)
     reader, writer = await cluster.raw_slave(address)
-    writer.write(report(PhysicalOffset(900)))
+    writer.write(report(900))
     await reader.readexactly(HEADER.size + 100)
     assert server.replicated_to == 900
-    writer.write(report(PhysicalOffset(1_000_000)))
+    writer.write(report(1_000_000))
     await cluster.until(lambda: server.slave_count == 0)
     assert server.replicated_to == 0
     assert "ahead of the log" in only(server.slaves()).reason
@@ -246,7 +245,7 @@ async def test_an_acknowledgement_of_what_was_never_sent_does_not_count(cluster:
 async def test_of_reports_that_come_together_the_last_one_counts(cluster: Cluster) -> None:
     server, address = await cluster.master(a_log(cluster.folder / "m", some_bytes(1_000)))
     reader, writer = await cluster.raw_slave(address)
-    writer.write(report(PhysicalOffset(999_999)) + report(PhysicalOffset(900)))
+    writer.write(report(999_999) + report(900))
     assert HEADER.unpack(await reader.readexactly(HEADER.size)) == (900, 100)
     assert only(server.slaves()).acked == 900
 
@@ -269,7 +268,7 @@ async def test_bytes_that_are_no_report_end_only_their_connection(
 async def test_a_connection_that_ends_within_a_report_is_told_of(cluster: Cluster) -> None:
     server, address = await cluster.master(a_log(cluster.folder / "m", some_bytes(1_000)))
     _, writer = await cluster.raw_slave(address)
-    writer.write(report(PhysicalOffset(900)) + report(PhysicalOffset(900))[:5])
+    writer.write(report(900) + report(900)[:5])
     writer.close()
     await cluster.until(lambda: any(row.reason for row in server.slaves()))
     assert only(server.slaves()).reason == "the connection ended after 5 of the 8 bytes of a report"
@@ -282,7 +281,7 @@ async def test_many_slaves_of_a_host_that_are_dropped_for_one_reason_are_told_of
     server, address = await cluster.master(log)
     for offset in (5_000, 6_000, 7_000):
         reader, writer = await cluster.raw_slave(address)
-        writer.write(report(PhysicalOffset(offset)))
+        writer.write(report(offset))
         with suppress(ConnectionError):
             assert await reader.read() == b""
     assert only(server.slaves()).reason.startswith("the slave is ahead of the log: it reports 7000")
@@ -299,7 +298,7 @@ async def test_a_slave_that_goes_is_told_of_again_once_it_was_of_use(
     async def come_and_go(offsets: list[int]) -> None:
         _, writer = await cluster.raw_slave(address)
         for offset in offsets:
-            writer.write(report(PhysicalOffset(offset)))
+            writer.write(report(offset))
             await cluster.until(partial(is_acked, offset))
         writer.close()
         await cluster.until(lambda: server.slave_count == 0)
@@ -337,7 +336,7 @@ async def test_a_master_that_cannot_be_reached_is_told_of(cluster: Cluster, addr
 class FullLog(CommitLog):
     """A log whose drive has no room."""
 
-    def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
+    def replicate(self, physical: int, data: bytes | memoryview) -> None:
         raise StoreError("no room left")
 
 

@@ -276,8 +276,8 @@ _REPLICATING: Final = (
     Mutant(
         "a slave takes bytes beyond a gap",
         "replication/slave.py",
-        "    if at > slave.position:",
-        "    if at > slave.position + (1 << 62):",
+        "    if physical > slave.position:",
+        "    if physical > slave.position + (1 << 62):",
         ("tests/replication/test_slave.py",),
     ),
     Mutant(
@@ -507,7 +507,7 @@ _PACK: Final = """        try:
             buffer[index : index + size] = bytes(size)
             raise ValueError(NO_PLACE.format(error)) from error
 """
-_TAKE: Final = "        self._log.take(PhysicalOffset(at + size))\n"
+_TAKE: Final = "        self._log.take(at + size)\n"
 _PACKED_THEN_TAKEN: Final = _PACK + _TAKE
 _TAKEN_THEN_PACKED: Final = _TAKE + _PACK
 _HALF_READ: Final = """\

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.record import Record, host_bytes
 
 STORED: Final = bytes.fromhex(
@@ -15,15 +14,15 @@ STORED: Final = bytes.fromhex(
 RECORD: Final = Record(
     queue_id=3,
     flag=0,
-    queue_offset=QueueOffset(5),
-    physical_offset=PhysicalOffset(1000),
+    queue_offset=5,
+    physical_offset=1000,
     sys_flag=0,
     born_ms=1_700_000_000_000,
     born_host=host_bytes("10.0.0.9", 50000),
     store_ms=1_700_000_000_001,
     store_host=host_bytes("10.0.0.1", 10911),
     reconsume_times=0,
-    prepared_offset=PhysicalOffset(0),
+    prepared_offset=0,
     body=b"hi",
     topic="T",
     properties_text="TAGS\x01TagA",

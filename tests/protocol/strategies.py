@@ -6,7 +6,6 @@ import string
 
 from hypothesis import strategies as st
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.bodies.tables import DataVersion, Registration, TopicConfig, TopicTable
 from roquet.protocol.records.layout import (
     HOST_BITS,
@@ -56,15 +55,15 @@ records = st.builds(
     Record,
     queue_id=int32,
     flag=int32,
-    queue_offset=int64.map(QueueOffset),
-    physical_offset=int64.map(PhysicalOffset),
+    queue_offset=int64.map(int),
+    physical_offset=int64.map(int),
     sys_flag=int32,
     born_ms=int64,
     born_host=hosts,
     store_ms=int64,
     store_host=hosts,
     reconsume_times=int32,
-    prepared_offset=int64.map(PhysicalOffset),
+    prepared_offset=int64.map(int),
     body=st.binary(max_size=200),
     topic=names,
     properties_text=text.filter(lambda text: not text.endswith("\0")),

@@ -4,7 +4,6 @@ sockets.
 
 from __future__ import annotations
 
-from roquet.common.units import PhysicalOffset
 from roquet.replication import master, slave
 from roquet.replication.frames import ChunkStream, ReportStream, header, report
 from roquet.replication.log import ReplicatedLog, bytes_between
@@ -22,7 +21,7 @@ class MasterEnd:
         self.slave = master.joining(
             log.start, log.end, log.file_size, rules or master.Rules(), now_ms
         )
-        self.acks: list[PhysicalOffset] = []
+        self.acks: list[int] = []
         self.reason = ""
         self._reports = ReportStream()
 

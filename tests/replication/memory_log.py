@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError, UnreadableFile
 
 
@@ -21,12 +20,12 @@ class MemoryLog:
         self._start = start
 
     @property
-    def start(self) -> PhysicalOffset:
-        return PhysicalOffset(self._start)
+    def start(self) -> int:
+        return self._start
 
     @property
-    def end(self) -> PhysicalOffset:
-        return PhysicalOffset(self._start + len(self.content))
+    def end(self) -> int:
+        return self._start + len(self.content)
 
     def append(self, data: bytes) -> None:
         self.content += data
@@ -36,18 +35,20 @@ class MemoryLog:
         del self.content[:size]
         self._start += size
 
-    def read(self, at: PhysicalOffset, size_max: int) -> bytes:
-        assert self.start <= at <= self.end
+    def read(self, physical: int, size_max: int) -> bytes:
+        assert self.start <= physical <= self.end
         if self.is_unreadable:
             raise UnreadableFile(errno.EIO, "the drive does not give it")
-        stop = min(at + size_max, self.end, at - at % self.file_size + self.file_size)
-        return bytes(self.content)[at - self._start : stop - self._start]
+        stop = min(
+            physical + size_max, self.end, physical - physical % self.file_size + self.file_size
+        )
+        return bytes(self.content)[physical - self._start : stop - self._start]
 
-    def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
+    def replicate(self, physical: int, data: bytes | memoryview) -> None:
         if self.is_full:
             raise StoreError("no room")
-        if not self.content and at % self.file_size == 0:
-            self._start = at
-        if at != self.end:
-            raise ValueError(f"bytes for offset {at}, the log ends at {self.end}")
+        if not self.content and physical % self.file_size == 0:
+            self._start = physical
+        if physical != self.end:
+            raise ValueError(f"bytes for offset {physical}, the log ends at {self.end}")
         self.content += data

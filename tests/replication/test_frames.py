@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError
 from roquet.replication.frames import (
     BODY_SIZE_MAX,
@@ -20,7 +19,7 @@ from roquet.replication.frames import (
     report,
 )
 
-OFFSETS = st.integers(0, 2**63 - 1).map(PhysicalOffset)
+OFFSETS = st.integers(0, 2**63 - 1).map(int)
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
@@ -35,20 +34,20 @@ CUTS = st.lists(st.integers(0, 10_000), max_size=8)
 
 
 def test_a_report_is_one_long() -> None:
-    assert report(PhysicalOffset(0x30010B)).hex() == "000000000030010b"
+    assert report(0x30010B).hex() == "000000000030010b"
 
 
 def test_a_header_is_a_long_and_an_int() -> None:
-    assert header(PhysicalOffset(0x300000), 267).hex() == "00000000003000000000010b"
+    assert header(0x300000, 267).hex() == "00000000003000000000010b"
 
 
 def test_only_the_last_report_of_a_read_counts() -> None:
-    assert ReportStream().feed(report(PhysicalOffset(1)) + report(PhysicalOffset(2))) == 2
+    assert ReportStream().feed(report(1) + report(2)) == 2
 
 
 def test_a_report_may_come_in_pieces() -> None:
     stream = ReportStream()
-    data = report(PhysicalOffset(7)) + report(PhysicalOffset(9))
+    data = report(7) + report(9)
     assert [stream.feed(data[:3]), stream.feed(data[3:12]), stream.feed(data[12:])] == [None, 7, 9]
 
 
@@ -59,16 +58,16 @@ def test_a_negative_report_is_refused() -> None:
 
 def test_an_end_within_a_report_is_told_of() -> None:
     stream = ReportStream()
-    stream.feed(report(PhysicalOffset(7)))
+    stream.feed(report(7))
     stream.end()
     stream.feed(b"abc")
     with pytest.raises(PeerError, match="ended after 3 of the 8 bytes"):
         stream.end()
 
 
-@given(st.lists(st.integers(0, 2**56 - 1).map(PhysicalOffset), min_size=1, max_size=6), CUTS)
+@given(st.lists(st.integers(0, 2**56 - 1).map(int), min_size=1, max_size=6), CUTS)
 def test_however_reports_are_cut_the_last_one_arrives(
-    offsets: list[PhysicalOffset], places: list[int]
+    offsets: list[int], places: list[int]
 ) -> None:
     stream = ReportStream()
     heard = [stream.feed(piece) for piece in cut(b"".join(map(report, offsets)), places)]
@@ -77,14 +76,12 @@ def test_however_reports_are_cut_the_last_one_arrives(
 
 def test_a_body_is_passed_on_before_it_is_whole() -> None:
     stream = ChunkStream()
-    assert stream.feed(header(PhysicalOffset(64), 5) + b"ab") == [
-        Chunk(PhysicalOffset(64), memoryview(b"ab"))
-    ]
-    assert stream.feed(b"cde") == [Chunk(PhysicalOffset(66), memoryview(b"cde"))]
+    assert stream.feed(header(64, 5) + b"ab") == [Chunk(64, memoryview(b"ab"))]
+    assert stream.feed(b"cde") == [Chunk(66, memoryview(b"cde"))]
 
 
 def test_a_body_is_not_copied() -> None:
-    data = header(PhysicalOffset(0), 3) + b"abc"
+    data = header(0, 3) + b"abc"
     (chunk,) = ChunkStream().feed(data)
     assert isinstance(chunk, Chunk)
     assert chunk.data.obj is data
@@ -93,12 +90,12 @@ def test_a_body_is_not_copied() -> None:
 @pytest.mark.parametrize(("at", "size"), [(0, -1), (0, BODY_SIZE_MAX + 1), (-8, 4)])
 def test_a_header_no_master_writes_is_refused_before_its_body(at: int, size: int) -> None:
     with pytest.raises(PeerError, match="announces"):
-        ChunkStream().feed(header(PhysicalOffset(at), size))
+        ChunkStream().feed(header(at, size))
 
 
 @given(st.lists(st.tuples(OFFSETS, st.binary(max_size=40)), max_size=6), CUTS)
 def test_however_frames_are_cut_the_same_bytes_arrive(
-    frames: list[tuple[PhysicalOffset, bytes]], places: list[int]
+    frames: list[tuple[int, bytes]], places: list[int]
 ) -> None:
     stream = ChunkStream()
     data = b"".join(header(at, len(body)) + body for at, body in frames)

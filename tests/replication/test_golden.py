@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.replication import master, slave
 from roquet.replication.frames import (
     REPORT,
@@ -26,7 +25,7 @@ from tests.replication.memory_log import MemoryLog
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ha"
 FILE_SIZE = 16_384
-LAST_FILE = PhysicalOffset(32_768)
+LAST_FILE = 32_768
 """Where the last file of the master's log starts."""
 WITHOUT_OVERLAP = slave.Rules(overlap_size=0)
 
@@ -111,7 +110,7 @@ def test_our_master_gives_an_empty_apache_slave_what_apaches_does() -> None:
 
 def test_our_master_continues_with_an_apache_slave_where_apaches_does() -> None:
     sent, acks = our_master("resumed", master_log(36_923))
-    assert header(PhysicalOffset(36_063), 0) + sent == said("resumed", "master")
+    assert header(36_063, 0) + sent == said("resumed", "master")
     assert acks == [36_063, 36_923]
 
 
@@ -122,9 +121,9 @@ def test_our_master_without_bytes_for_an_empty_apache_slave_tells_it_where_they_
     log = MemoryLog(FILE_SIZE, bytes(LAST_FILE))
     end = MasterEnd(log)
     first, made, *_ = reports(said("fresh", "slave"))
-    assert end.hear(report(PhysicalOffset(first)), 5_034) == b""
+    assert end.hear(report(first), 5_034) == b""
     assert end.feed(master.Tick(), 5_034) == said("fresh", "master")[: len(header(LAST_FILE, 0))]
-    assert end.hear(report(PhysicalOffset(made)), 5_053) == b""
+    assert end.hear(report(made), 5_053) == b""
     assert end.flush(5_053) == b""
     log.append(bytes(master_log(35_547).content[LAST_FILE:]))
     assert end.look(7_000) == (GOLDEN / "fresh" / "chunk.bin").read_bytes()

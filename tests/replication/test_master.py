@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import ConfigError
 from roquet.replication.frames import BODY_SIZE_MAX
 from roquet.replication.master import (
@@ -33,7 +32,7 @@ from roquet.replication.master import (
 
 FILE_SIZE = 1000
 RULES = Rules(chunk_size=100)
-at = PhysicalOffset
+at = int
 
 
 def new_slave(log_end: int, log_start: int = 0) -> Slave:

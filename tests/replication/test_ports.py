@@ -15,7 +15,6 @@ from contextlib import suppress
 import pytest
 import uvloop
 
-from roquet.common.units import PhysicalOffset
 from roquet.replication import master, slave
 from roquet.replication.admission import Admission, SlaveConnection, networks
 from roquet.replication.client import HaClient
@@ -45,7 +44,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
 
 
 def reports(offset: int) -> bytes:
-    return report(PhysicalOffset(offset))
+    return report(offset)
 
 
 class Master:
@@ -428,8 +427,8 @@ class Fake:
 
 BAD = {
     "garbage": lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    "a negative size": lambda: header(PhysicalOffset(0), 0)[:8] + struct.pack(">i", -1),
-    "a huge size": lambda: header(PhysicalOffset(0), 0)[:8] + struct.pack(">i", 1 << 30),
+    "a negative size": lambda: header(0, 0)[:8] + struct.pack(">i", -1),
+    "a huge size": lambda: header(0, 0)[:8] + struct.pack(">i", 1 << 30),
     "a negative offset": lambda: struct.pack(">qi", -8, 10),
 }
 
@@ -473,7 +472,7 @@ def test_a_master_that_ends_each_session_is_told_of_once_a_minute(
     caplog.set_level(logging.INFO)
 
     async def scene() -> None:
-        async with Fake(lambda: header(PhysicalOffset(0), 0), closes=True) as fake:
+        async with Fake(lambda: header(0, 0), closes=True) as fake:
             client = HaClient(MemoryLog(FILE_SIZE, b""), lambda: None)
             client.set_master(f"127.0.0.1:{fake.port}")
             await until(lambda: len(fake.connections) >= 12)
@@ -492,9 +491,9 @@ def test_a_slave_that_ends_just_when_its_connection_is_made_does_not_wait_for_ev
         class Log(MemoryLog):
             """Read first when the connection is made."""
 
-            def read(self, at: PhysicalOffset, size_max: int) -> bytes:
+            def read(self, physical: int, size_max: int) -> bytes:
                 ends.append(asyncio.get_running_loop().create_task(client.close()))
-                return super().read(at, size_max)
+                return super().read(physical, size_max)
 
         with socket.create_server(("127.0.0.1", 0)) as listener:
             client = HaClient(Log(FILE_SIZE, b"log"), lambda: None)

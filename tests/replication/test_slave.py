@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.replication.frames import Chunk, Heartbeat
 from roquet.replication.slave import (
     Append,
@@ -31,7 +30,7 @@ from roquet.replication.slave import (
 )
 
 FILE_SIZE = 1000
-at = PhysicalOffset
+at = int
 
 
 def idle() -> Follower:

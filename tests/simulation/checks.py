@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.broker.server import Broker
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.records.message import (
     DELAY,
     KEYS,
@@ -50,7 +49,7 @@ def read_log(log: CommitLog, start: int, end: int) -> bytes:
     """The bytes from `start` to `end`, whatever files they are in."""
     parts: list[bytes] = []
     while start < end:
-        part = bytes(log.read(PhysicalOffset(start), end - start))
+        part = bytes(log.read(start, end - start))
         assert part, (
             f"the log has nothing at {start}, though it reaches from {log.start} to {log.end}"
         )
@@ -156,7 +155,7 @@ class QueueFollower:
             self._next.clear()
         if self._position == store.dispatch.position or _is_closed(store):
             return
-        for at, data in store.log.walk(PhysicalOffset(max(self._position, store.log.start))):
+        for at, data in store.log.walk(max(self._position, store.log.start)):
             if at >= store.dispatch.position:
                 break
             self._check_record(store, decode(data, verify=True))

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.layout import BLANK_SIZE
 from roquet.protocol.records.message import KEYS, UNIQ_KEY, WAIT, join_properties
 from roquet.protocol.records.record import Record
@@ -61,7 +60,7 @@ def leave_torn_records(cluster: Cluster, name: str) -> None:
 
 def _unknown_message(store: Store, now_ms: int) -> Record:
     """The next of queue 0."""
-    at, offset = store.log.end, QueueOffset(store.max_offset(TOPIC, 0))
+    at, offset = store.log.end, store.max_offset(TOPIC, 0)
     key, host = f"{LARGE}-torn-{at}", bytes(8)
     pairs = join_properties({KEYS: key, UNIQ_KEY: key, WAIT: "true"})
     return Record(
@@ -75,7 +74,7 @@ def _unknown_message(store: Store, now_ms: int) -> Record:
         now_ms,
         host,
         0,
-        PhysicalOffset(0),
+        0,
         body_of(key),
         TOPIC,
         pairs,

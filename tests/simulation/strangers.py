@@ -11,7 +11,6 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.headers.pull import SUBSCRIPTION, PullHeader
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -160,11 +159,11 @@ class Strangers:
     async def _pretend_to_be_a_slave(self) -> None:
         transport = await self._connect(self._slaves)
         transport.pause_reading()
-        transport.write(report(PhysicalOffset(self._chance.choice((0, NO_OFFSET)))))
+        transport.write(report(self._chance.choice((0, NO_OFFSET))))
 
     async def _say_half_to_the_slaves_port(self) -> None:
         transport = await self._connect(self._slaves)
-        transport.write(report(PhysicalOffset(0))[: self._chance.randrange(8)])
+        transport.write(report(0)[: self._chance.randrange(8)])
 
 
 def _pull(opaque: int) -> bytes:

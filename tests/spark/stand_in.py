@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.bodies.tables import BrokerData, QueueData, Route
 from roquet.protocol.headers.offsets import QueueHeader
 from roquet.protocol.headers.pull import PullHeader
@@ -32,15 +31,15 @@ def record(queue_id: int, offset: int, body: bytes = b"body", **changes: Any) ->
     fields: dict[str, Any] = {
         "queue_id": queue_id,
         "flag": 0,
-        "queue_offset": QueueOffset(offset),
-        "physical_offset": PhysicalOffset(offset * 1000),
+        "queue_offset": offset,
+        "physical_offset": (offset * 1000),
         "sys_flag": 0,
         "born_ms": 1_700_000_000_123,
         "born_host": host_bytes("10.0.0.9", 50000),
         "store_ms": 1_700_000_000_456,
         "store_host": host_bytes("10.0.0.1", 10911),
         "reconsume_times": 0,
-        "prepared_offset": PhysicalOffset(0),
+        "prepared_offset": 0,
         "body": body,
         "topic": "orders",
         "properties_text": f"TAGS\x01T{offset % 3}\x02KEYS\x01k{offset}\x02UNIQ_KEY\x01U{queue_id}-{offset}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roquet.common.steps import finished
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.record import Record, decode
 from roquet.storage.batch_records import BatchItem, BatchRecords
@@ -51,7 +50,7 @@ def append_one(
     sys_flag: int = 0,
     born_ms: int = 1,
     born_host: bytes = bytes(8),
-) -> PhysicalOffset:
+) -> int:
     """Append one message; where its record stands."""
     host = store.config.store_host
     record = NewRecord(queue, body, properties, flag, sys_flag, born_ms, born_host, host)
@@ -76,10 +75,10 @@ def packed(
 
 def put_batch(
     store: Store, queue: ConsumeQueue, items: Sequence[BatchItem], born_ms: int = 1
-) -> list[PhysicalOffset]:
+) -> list[int]:
     """Store a batch; where its records stand."""
     _, places = store.writer.append_batch(queue, packed(queue, items, 0, born_ms))
-    return [PhysicalOffset(at) for at in places.tolist()]
+    return list(places.tolist())
 
 
 def found_by_key(

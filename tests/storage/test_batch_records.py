@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.record import Record, decode, host_bits
 from roquet.storage.batch_records import BatchItem, BatchRecords
 from tests.protocol.strategies import hosts, int32, int64, names, records
@@ -40,15 +39,15 @@ def test_records_of_a_batch_are_encoded_as_single_ones(
             each,
             topic=topic,
             queue_id=queue_id,
-            queue_offset=QueueOffset(7 + number),
-            physical_offset=PhysicalOffset(at),
+            queue_offset=7 + number,
+            physical_offset=at,
             sys_flag=sys_flag,
             born_ms=born_ms,
             born_host=born_host,
             store_ms=STORE_MS,
             store_host=store_host,
             reconsume_times=times,
-            prepared_offset=PhysicalOffset(0),
+            prepared_offset=0,
         ).encode()
         for number, (each, at) in enumerate(zip(messages, physical.tolist(), strict=True))
     ]

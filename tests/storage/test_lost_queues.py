@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError, UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.config import StoreConfig
@@ -47,7 +46,7 @@ def opened(
     return store
 
 
-def put(store: Store, number: int, topic: str) -> PhysicalOffset:
+def put(store: Store, number: int, topic: str) -> int:
     at = append_one(store, store.queue(topic, 0), b"%d" % number)
     store.end_turn()
     return at

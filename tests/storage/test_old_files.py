@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.record import decode
 from roquet.storage.config import StoreConfig
@@ -166,7 +165,7 @@ def test_whoever_holds_bytes_of_a_file_keeps_them(store: Store) -> None:
     before = bytes(held)
     delete(store.old_files.drop_oldest(5))
     assert bytes(held) == before
-    assert not store.log.read(PhysicalOffset(store.log.start - LOG_FILE), 100)
+    assert not store.log.read(store.log.start - LOG_FILE, 100)
 
 
 def test_what_the_crash_left_of_a_deletion_is_there_again_or_not(

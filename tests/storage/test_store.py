@@ -11,7 +11,6 @@ from typing import Final
 import pytest
 
 from roquet.common import descriptors
-from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.layout import MAGIC
@@ -100,7 +99,7 @@ def test_a_full_file_ends_with_a_blank_record(store: Store) -> None:
     places = [put(store, bytes(300)) for _ in range(11)]
     blank_at = places[9] + 91 + 300 + 1
     assert places[10] == 4096
-    assert bytes(store.log.read(blank_at, 8)).hex() == f"{4096 - blank_at:08x}cbd43194"  # type: ignore[arg-type]
+    assert bytes(store.log.read(blank_at, 8)).hex() == f"{4096 - blank_at:08x}cbd43194"
 
 
 def test_a_record_larger_than_a_file_is_refused(store: Store) -> None:
@@ -315,7 +314,7 @@ def test_replicated_bytes_are_dispatched_like_appended_ones(
         data = store.log.read(at, step)
         copy.log.replicate(at, data)
         copy.replicated()
-        at += len(data)  # type: ignore[assignment]
+        at += len(data)
     assert copy.log.end == store.log.end
     assert bodies_in(copy, "T") == bodies_in(store, "T")
     assert len(found_by_key(copy, "T", "k7", 32, 0, 1 << 62).records) == 1
@@ -359,7 +358,7 @@ def test_a_log_without_a_byte_starts_where_it_ends(
     for _ in range(15):
         put(store, bytes(300))
     copy = opened(tmp_path / "copy", clock)
-    copy.log.replicate(PhysicalOffset(4096), store.log.read(PhysicalOffset(4096), 1000))
+    copy.log.replicate(4096, store.log.read(4096, 1000))
     copy.abandon()
     (tmp_path / "copy" / "commitlog" / f"{4096:020d}").write_bytes(bytes(4096))
     copy = opened(tmp_path / "copy", clock)

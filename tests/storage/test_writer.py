@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.message import SCHEDULE_TOPIC, tag_code
 from roquet.protocol.records.record import decode
@@ -243,7 +242,7 @@ def test_offsets_follow_those_of_records_that_are_dispatched_first(
     master, slave = opened(tmp_path / "master", clock), opened(tmp_path / "slave", clock)
     for _ in range(5):
         by_itself(master)
-    slave.log.replicate(PhysicalOffset(0), master.log.read(PhysicalOffset(0), master.log.end))
+    slave.log.replicate(0, master.log.read(0, master.log.end))
 
     append(slave)
 

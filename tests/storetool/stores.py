@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import host_bytes
 from roquet.storage.config import StoreConfig
@@ -55,7 +54,7 @@ class Broker:
         born_host: bytes = V4,
         tag_code: int | None = None,
         **properties: str,
-    ) -> PhysicalOffset:
+    ) -> int:
         self.now_ms += 1
         store = self.store
         keys = [
@@ -81,7 +80,7 @@ class Broker:
         store.end_turn()
         return at
 
-    def fill(self, count: int, topic: str = "T", queues: int = 2) -> list[PhysicalOffset]:
+    def fill(self, count: int, topic: str = "T", queues: int = 2) -> list[int]:
         """Messages with tags and two keys each, in turn in the queues."""
         return [
             self.put(
@@ -112,7 +111,7 @@ class Broker:
         self.store.abandon()
 
 
-def filled(root: Path, count: int = 40, **changes: object) -> list[PhysicalOffset]:
+def filled(root: Path, count: int = 40, **changes: object) -> list[int]:
     """A store that was stopped cleanly; where its records are."""
     broker = Broker(root, **changes)
     places = broker.fill(count)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.check.findings import Kind
 from roquet.storetool.read.queue_entries import entries_of
@@ -25,7 +24,7 @@ COUNT = 48
 BODY_AT = 88
 
 
-def damaged(root: Path, *numbers: int) -> list[PhysicalOffset]:
+def damaged(root: Path, *numbers: int) -> list[int]:
     """A store that was killed, with bodies damaged since; where its records are."""
     broker = Broker(root)
     places = broker.fill(COUNT)
@@ -36,7 +35,7 @@ def damaged(root: Path, *numbers: int) -> list[PhysicalOffset]:
     return places
 
 
-def recovered(root: Path, *numbers: int) -> list[PhysicalOffset]:
+def recovered(root: Path, *numbers: int) -> list[int]:
     """The same after a start, which writes blanks, and a clean stop."""
     places = damaged(root, *numbers)
     Broker(root).stop()
@@ -173,7 +172,7 @@ def test_the_file_of_a_slave_s_log_brings_a_record_back(tmp_path: Path, at: int)
     places = damaged(tmp_path / "master")
     slave = Broker(tmp_path / "slave")
     for path in sorted((tmp_path / "master" / "commitlog").iterdir()):
-        slave.store.log.replicate(PhysicalOffset(int(path.name)), path.read_bytes())
+        slave.store.log.replicate(int(path.name), path.read_bytes())
     slave.store.replicated()
     slave.stop()
     name, index = file_of(tmp_path, places[9])

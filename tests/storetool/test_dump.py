@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pytest
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.record import Record, decode, host_bytes
 from roquet.storetool.dump import Wanted, as_json, dump
 from tests.storetool.stores import START_MS, V6, Broker, file_of, files_of, flip
@@ -73,10 +72,10 @@ def as_record(fields: dict[str, Any]) -> Record:
 
     body = fields["body"].encode() if "body" in fields else b64decode(fields["bodyBase64"])
     return Record(
-        fields["queueId"], fields["flag"], QueueOffset(fields["queueOffset"]),
-        PhysicalOffset(fields["commitLogOffset"]), fields["sysFlag"], fields["bornTimestamp"],
+        fields["queueId"], fields["flag"], fields["queueOffset"],
+        fields["commitLogOffset"], fields["sysFlag"], fields["bornTimestamp"],
         host(fields["bornHost"]), fields["storeTimestamp"], host(fields["storeHost"]), fields["reconsumeTimes"],
-        PhysicalOffset(fields["preparedTransactionOffset"]), body, fields["topic"],
+        fields["preparedTransactionOffset"], body, fields["topic"],
         "\x02".join(f"{name}\x01{value}" for name, value in fields["properties"].items()),
     )  # fmt: skip
 

@@ -10,7 +10,6 @@ from typing import Final
 
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
 from roquet.protocol.records.block import RecordBlock
 from roquet.storetool import rebuild as module
@@ -119,7 +118,7 @@ def test_a_late_slave_s_queues_keep_their_offsets(tmp_path: Path) -> None:
     filled(tmp_path / "master", 100)
     late = Broker(tmp_path / "slave")
     for path in sorted((tmp_path / "master" / "commitlog").iterdir())[2:]:
-        late.store.log.replicate(PhysicalOffset(int(path.name)), path.read_bytes())
+        late.store.log.replicate(int(path.name), path.read_bytes())
     late.store.replicated()
     late.stop()
     before = entries(tmp_path / "slave", "consumequeue")

@@ -1,14 +1,8 @@
-"""Integer types that mypy keeps apart, and the ranges of Java's integers."""
+"""The ranges of Java's integers, and header fields of those ranges."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NewType
-
-PhysicalOffset = NewType("PhysicalOffset", int)
-"""Bytes from the start of the commit log, deleted segments included."""
-
-QueueOffset = NewType("QueueOffset", int)
-"""Entries from the start of a consume queue, deleted ones included."""
+from typing import Annotated, Final
 
 INT_MIN: Final = -(1 << 31)
 INT_MAX: Final = (1 << 31) - 1

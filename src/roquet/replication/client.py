@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from roquet.common.limited_log import LimitedLog, without_numbers
-from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError, StoreError
 from roquet.replication import slave
 from roquet.replication.frames import ChunkStream, report
@@ -43,7 +42,7 @@ class MasterStatus:
 
     master: str | None
     phase: slave.Phase
-    end: PhysicalOffset
+    end: int
     silent_ms: int
     told_ms: int
     bytes_per_s: int

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, TypeAlias
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError
 
 REPORT: Final = Struct(">q")
 HEADER: Final = Struct(">qi")
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024 - HEADER.size
 """Apache's slave reads into a buffer of 4 MiB, which has to hold header and body."""
-NOTHING: Final = PhysicalOffset(0)
+NOTHING: Final = 0
 """The end of an empty log; a slave with an empty log reports it."""
 
 
@@ -24,28 +23,28 @@ NOTHING: Final = PhysicalOffset(0)
 class Heartbeat:
     """A header without a body: the master is alive and sends next from offset `at`."""
 
-    at: PhysicalOffset
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Bytes of the master's log from physical offset `at` on."""
 
-    at: PhysicalOffset
+    at: int
     data: memoryview
 
 
 MasterFrame: TypeAlias = Heartbeat | Chunk
 
 
-def report(end: PhysicalOffset) -> bytes:
+def report(end: int) -> bytes:
     """Pack a slave report: the slave has every byte before offset `end`."""
     return REPORT.pack(end)
 
 
-def header(at: PhysicalOffset, size: int) -> bytes:
+def header(physical: int, size: int) -> bytes:
     """Pack the header of a chunk of `size` bytes, or of a heartbeat if `size` is 0."""
-    return HEADER.pack(at, size)
+    return HEADER.pack(physical, size)
 
 
 _OFFSET_END: Final = 1 << 56
@@ -62,7 +61,7 @@ class ReportStream:
     def __init__(self) -> None:
         self._pending = b""
 
-    def feed(self, data: bytes) -> PhysicalOffset | None:
+    def feed(self, data: bytes) -> int | None:
         """Return the offset of the last complete report, or None if none is complete.
 
         Earlier reports in `data` are outdated by the last one.
@@ -76,10 +75,10 @@ class ReportStream:
             return None
         # The first report is checked, too: another protocol is recognized by its first bytes.
         for at in (0, whole - REPORT.size):
-            (offset,) = REPORT.unpack_from(data, at)
+            offset: int = REPORT.unpack_from(data, at)[0]
             if not 0 <= offset < _OFFSET_END:
                 raise PeerError(f"invalid slave report: offset={offset}")
-        return PhysicalOffset(offset)
+        return offset
 
     def end(self) -> None:
         """Check that the connection did not end within a report.
@@ -130,12 +129,12 @@ class ChunkStream:
                 self._open(*HEADER.unpack_from(view, index))
                 index += HEADER.size
                 if not self._missing:
-                    frames.append(Heartbeat(PhysicalOffset(self._at)))
+                    frames.append(Heartbeat(self._at))
         assert len(self._pending) < HEADER.size
         return frames
 
     def _piece(self, data: memoryview) -> Chunk:
-        chunk = Chunk(PhysicalOffset(self._at), data)
+        chunk = Chunk(self._at, data)
         self._at += len(data)
         self._missing -= len(data)
         return chunk

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from roquet.common.units import PhysicalOffset
-
 
 class ReplicatedLog(Protocol):
     """A commit log that is copied to slaves, or is a slave's copy."""
@@ -13,28 +11,28 @@ class ReplicatedLog(Protocol):
     file_size: int
 
     @property
-    def start(self) -> PhysicalOffset:
+    def start(self) -> int:
         """The lowest physical offset that is not deleted."""
         ...
 
     @property
-    def end(self) -> PhysicalOffset:
+    def end(self) -> int:
         """The physical offset after the last byte."""
         ...
 
-    def read(self, at: PhysicalOffset, size_max: int) -> bytes:
-        """Return up to `size_max` bytes from `at` on, all of one segment, none after the end."""
+    def read(self, physical: int, size_max: int) -> bytes:
+        """Return up to `size_max` bytes from `physical` on, all of one segment and before `end`."""
         ...
 
-    def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
+    def replicate(self, physical: int, data: bytes | memoryview) -> None:
         """Append bytes of the master's log at the offset that they have there.
 
-        :param at: the log's end; if the log is empty, the start of any segment.
+        :param physical: the log's end; if the log is empty, the start of any segment.
         """
         ...
 
 
-def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset) -> bytes:
+def bytes_between(log: ReplicatedLog, start: int, end: int) -> bytes:
     """Return the log's bytes from `start` to `end` (exclusive), also across segments."""
     parts: list[bytes] = []
     while start < end:
@@ -43,13 +41,13 @@ def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset
             f"the log has no byte at {start}, but begins at {log.start} and ends at {log.end}"
         )
         parts.append(part)
-        start = PhysicalOffset(start + len(part))
+        start = start + len(part)
     return b"".join(parts)
 
 
 class Shown(Protocol):
     @property
-    def shown_to(self) -> PhysicalOffset:
+    def shown_to(self) -> int:
         """The physical offset before which records may be read by others."""
         ...
 
@@ -70,15 +68,15 @@ class VisibleLog:
         self.file_size = log.file_size
 
     @property
-    def start(self) -> PhysicalOffset:
+    def start(self) -> int:
         return self._log.start
 
     @property
-    def end(self) -> PhysicalOffset:
+    def end(self) -> int:
         return self._store.shown_to
 
-    def read(self, at: PhysicalOffset, size_max: int) -> bytes:
-        return self._log.read(at, min(size_max, self.end - at))
+    def read(self, physical: int, size_max: int) -> bytes:
+        return self._log.read(physical, min(size_max, self.end - physical))
 
-    def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
-        self._log.replicate(at, data)
+    def replicate(self, physical: int, data: bytes | memoryview) -> None:
+        self._log.replicate(physical, data)

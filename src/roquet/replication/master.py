@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import ConfigError
 from roquet.replication.frames import BODY_SIZE_MAX, NOTHING
 
@@ -64,13 +63,13 @@ class Slave:
 
     rules: Rules
     file_size: int
-    log_start: PhysicalOffset
-    log_end: PhysicalOffset
+    log_start: int
+    log_end: int
     heard_ms: int
     sent_ms: int
     phase: Phase = Phase.JOINING
-    next_offset: PhysicalOffset = NOTHING
-    acked: PhysicalOffset = NOTHING
+    next_offset: int = NOTHING
+    acked: int = NOTHING
     is_writing: bool = False
     advanced_ms: int = 0
 
@@ -79,9 +78,7 @@ class Slave:
         return now_ms - self.advanced_ms if self.acked < self.log_end else 0
 
 
-def joining(
-    log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules, now_ms: int
-) -> Slave:
+def joining(log_start: int, log_end: int, file_size: int, rules: Rules, now_ms: int) -> Slave:
     """Return the state of a slave that has just connected."""
     return Slave(rules, file_size, log_start, log_end, heard_ms=now_ms, sent_ms=now_ms)
 
@@ -96,15 +93,15 @@ class LogMoved:
     Sent when the log grew or a segment was deleted, and before each report is checked.
     """
 
-    start: PhysicalOffset
-    end: PhysicalOffset
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A slave report: the slave has every byte before `offset`."""
 
-    offset: PhysicalOffset
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +136,7 @@ Event: TypeAlias = LogMoved | Reported | WriteReady | Tick | Closed | MustDrop
 class SendChunk:
     """Send `size` bytes of the log from physical offset `at` on."""
 
-    at: PhysicalOffset
+    at: int
     size: int
 
 
@@ -147,14 +144,14 @@ class SendChunk:
 class SendHeartbeat:
     """Send a heartbeat; the next chunk begins at physical offset `at`."""
 
-    at: PhysicalOffset
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Acked:
     """The slave has acknowledged more: everything before `offset`."""
 
-    offset: PhysicalOffset
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +188,7 @@ def _drop(slave: Slave, reason: str) -> Step:
     return replace(slave, phase=Phase.GONE), [Drop(reason)]
 
 
-def _reported(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
+def _reported(slave: Slave, offset: int, now_ms: int) -> Step:
     """Take a slave report, but drop a slave that reports more than it was sent.
 
     If such a report were believed, a SYNC_MASTER would acknowledge sends that no slave has.
@@ -214,9 +211,9 @@ def _reported(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
     return replace(slave, acked=offset, advanced_ms=now_ms), [Acked(offset)]
 
 
-def _join(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
+def _join(slave: Slave, offset: int, now_ms: int) -> Step:
     """Begin to send: from the last segment to an empty slave, else from the reported offset."""
-    begin = offset or PhysicalOffset(slave.log_end - slave.log_end % slave.file_size)
+    begin = offset or (slave.log_end - slave.log_end % slave.file_size)
     joined = replace(
         slave, phase=Phase.STREAMING, next_offset=begin, acked=offset, advanced_ms=now_ms
     )
@@ -243,7 +240,7 @@ def _send(slave: Slave, now_ms: int) -> Step:
     while at < slave.log_end and len(actions) < BURST_CHUNKS:
         size = min(slave.rules.chunk_size, slave.log_end - at, file_size - at % file_size)
         actions.append(SendChunk(at, size))
-        at = PhysicalOffset(at + size)
+        at = at + size
     return replace(slave, next_offset=at, sent_ms=now_ms, is_writing=True), actions
 
 

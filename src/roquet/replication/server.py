@@ -14,7 +14,6 @@ from typing import Final, cast
 from roquet.common.limited_log import LimitedLog, without_numbers
 from roquet.common.listeners import Listeners
 from roquet.common.shared_places import network_of
-from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError
 from roquet.replication import master
 from roquet.replication.admission import Admission, SlaveConnection
@@ -64,8 +63,8 @@ class SlaveFollow:
 
     address: str
     phase: master.Phase
-    sent: PhysicalOffset
-    acked: PhysicalOffset
+    sent: int
+    acked: int
     behind: int
     behind_ms: int
     silent_ms: int
@@ -139,9 +138,9 @@ class HaServer:
         *_, (last, _) = self._gone.values()
         return f"no slave is connected, the last one, {last.address}, disconnected: {last.reason}"
 
-    def age_ms(self, at: PhysicalOffset) -> int:
-        """Return for how many ms the log has had the byte at `at`; 0 if it does not have it."""
-        return 0 if at >= self.log.end else self._log_age.age_ms(at, _now_ms())
+    def age_ms(self, physical: int) -> int:
+        """Return for how many ms the log has had the byte at `physical`; 0 if it has not."""
+        return 0 if physical >= self.log.end else self._log_age.age_ms(physical, _now_ms())
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
-from roquet.common.units import PhysicalOffset
 from roquet.replication.frames import NOTHING, Chunk, Heartbeat
 
 RETRY_MS: Final = 5_000
@@ -80,9 +79,9 @@ class Follower:
     file_size: int
     phase: Phase = Phase.IDLE
     master: str | None = None
-    end: PhysicalOffset = NOTHING
+    end: int = NOTHING
     tail: bytes = b""
-    reported: PhysicalOffset = NOTHING
+    reported: int = NOTHING
     reported_ms: int = 0
     heard_ms: int = 0
     heard_anything: bool = False
@@ -95,14 +94,12 @@ class Follower:
     """Why the slave does not follow, or why its last session ended; empty while it follows."""
 
     @property
-    def position(self) -> PhysicalOffset:
+    def position(self) -> int:
         """The physical offset of the master's next byte."""
-        return PhysicalOffset(self.end - len(self.tail))
+        return self.end - len(self.tail)
 
 
-def overlap_start(
-    log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules
-) -> PhysicalOffset:
+def overlap_start(log_start: int, log_end: int, file_size: int, rules: Rules) -> int:
     """Return the physical offset from which on a slave asks for its last bytes again.
 
     The overlap begins in the last segment, because the master may have deleted older ones, unless
@@ -113,7 +110,7 @@ def overlap_start(
         return log_end
     telling = max(log_start, log_end - TELLING_SIZE)
     file_start = telling - telling % file_size
-    return PhysicalOffset(max(log_start, file_start, log_end - rules.overlap_size, 1))
+    return max(log_start, file_start, log_end - rules.overlap_size, 1)
 
 
 # events; with them Heartbeat and Chunk
@@ -130,7 +127,7 @@ class MasterKnown:
 class Connected:
     """The connection is open; the slave's log ends at `end`, with the bytes `tail`."""
 
-    end: PhysicalOffset
+    end: int
     tail: bytes
 
 
@@ -190,7 +187,7 @@ class Connect:
 class Append:
     """Append `data` to the slave's log, at physical offset `at`."""
 
-    at: PhysicalOffset
+    at: int
     data: memoryview
 
 
@@ -198,7 +195,7 @@ class Append:
 class Report:
     """Send a slave report: the slave has every byte before `offset`."""
 
-    offset: PhysicalOffset
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +278,8 @@ def _disconnected(slave: Follower, now_ms: int) -> Follower:
     return _wait(slave, reason, now_ms + RETRY_MS)
 
 
-def _heartbeat(slave: Follower, at: PhysicalOffset) -> Step:
-    wrong = _why_wrong(slave, at)
+def _heartbeat(slave: Follower, physical: int) -> Step:
+    wrong = _why_wrong(slave, physical)
     if wrong:
         return _stop(slave, wrong)
     if not slave.tail:
@@ -293,36 +290,38 @@ def _heartbeat(slave: Follower, at: PhysicalOffset) -> Step:
     return replace(slave, idle_heartbeats=slave.idle_heartbeats + 1), []
 
 
-def _chunk(slave: Follower, at: PhysicalOffset, data: memoryview) -> Step:
-    wrong = _why_wrong(slave, at)
+def _chunk(slave: Follower, physical: int, data: memoryview) -> Step:
+    wrong = _why_wrong(slave, physical)
     if wrong:
         return _stop(slave, wrong)
     known = min(len(slave.tail), len(data))
     if slave.tail[:known] != data[:known]:
         same = next(index for index in range(known) if slave.tail[index] != data[index])
-        return _stop(slave, f"the logs have diverged: the bytes at offset {at + same} differ")
-    appended = [Append(PhysicalOffset(at + known), data[known:])] if known < len(data) else []
-    end = PhysicalOffset(max(slave.end, at + len(data)))
+        return _stop(slave, f"the logs have diverged: the bytes at offset {physical + same} differ")
+    appended = [Append(physical + known, data[known:])] if known < len(data) else []
+    end = max(slave.end, physical + len(data))
     return replace(slave, end=end, tail=slave.tail[known:], idle_heartbeats=0), [*appended]
 
 
-def _why_wrong(slave: Follower, at: PhysicalOffset) -> str:
-    """Return why the slave cannot take bytes at offset `at` next, or an empty text if it can.
+def _why_wrong(slave: Follower, physical: int) -> str:
+    """Return why the slave cannot take bytes at offset `physical` next, or an empty text if it can.
 
     An empty log can begin with any segment.
     """
     if slave.end == 0:
-        if not at % slave.file_size:
+        if not physical % slave.file_size:
             return ""
         return (
-            f"the master begins at {at}, not at the start of a {slave.file_size}-byte segment: "
-            "both need the same mappedFileSizeCommitLog"
+            f"the master begins at {physical}, not at the start of a {slave.file_size}-byte "
+            "segment: both need the same mappedFileSizeCommitLog"
         )
-    if at > slave.position:
-        return f"a gap: the master goes on at {at}, we have everything before {slave.position}"
-    if at < slave.position:
+    if physical > slave.position:
+        return (
+            f"a gap: the master goes on at {physical}, we have everything before {slave.position}"
+        )
+    if physical < slave.position:
         have = f"we have everything before {slave.position}"
-        return f"our log is ahead: the master goes on at {at}, {have}"
+        return f"our log is ahead: the master goes on at {physical}, {have}"
     return ""
 
 

@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.storage.dispatch.dispatch import DelayMs, Dispatch
 from roquet.storage.files.disk import Disk
@@ -263,7 +262,7 @@ class Mending:
         ends = HoleScanner(self._log, self._log.file_size)
         ends.is_whole = True  # the records are dispatched already, so none of them is incomplete
         walk = _Again(self._log, _Fresh(by_name), None, self._delay_ms, ends)
-        walk.position = PhysicalOffset(self._log.start)
+        walk.position = self._log.start
         return walk
 
     def _end(self) -> list[ConsumeQueue]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from roquet.common.steps import Steps, finished, in_parts
-from roquet.common.units import PhysicalOffset
 from roquet.errors import UnreadableFile
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.dispatch.dispatch import Dispatch
@@ -78,15 +77,13 @@ class OldFiles:
         log = min(ratio(folder) for folder in self._log.folders)
         return Usage(log, ratio(root / "consumequeue"), ratio(root / "index"))
 
-    def last_writes(self) -> list[tuple[PhysicalOffset, int]]:
+    def last_writes(self) -> list[tuple[int, int]]:
         """End and time of the last write (wall clock, ms) of each file of the log but the last one.
 
         Oldest first. May be called off the loop.
         """
         starts = self._log.file_starts
-        return [
-            (PhysicalOffset(end), self._log.modified_ms(start)) for start, end in pairwise(starts)
-        ]
+        return [(end, self._log.modified_ms(start)) for start, end in pairwise(starts)]
 
     def drop_oldest(self, count: int) -> Expired:
         """`drop_oldest_steps`, run to its end."""
@@ -120,7 +117,7 @@ class OldFiles:
             self._index.forget_before(log.start) if self._index is not None else [],
         )
 
-    def _new_start(self, count: int) -> Steps[PhysicalOffset]:
+    def _new_start(self, count: int) -> Steps[int]:
         """Where the log begins without those of its first `count` files that may be deleted."""
         log = self._log
         mark = self._checkpoint.mark
@@ -135,13 +132,9 @@ class OldFiles:
             and len(starts) > 1
             and self._dispatch.position < starts[1] <= log.flushed_to
         )
-        if (
-            new_start == log.start
-            and waits
-            and (yield from self._dispatch.pass_over(PhysicalOffset(starts[1])))
-        ):
+        if new_start == log.start and waits and (yield from self._dispatch.pass_over(starts[1])):
             new_start = starts[1]
-        return PhysicalOffset(new_start)
+        return new_start
 
     def _durable_in_queues(self) -> Steps[int]:
         """The physical offset before which all records' entries are known to be durable."""

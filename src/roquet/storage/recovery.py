@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storage.dispatch.dispatch import Dispatch
@@ -44,7 +43,7 @@ def recover(
     was_ours: bool,
     completes: bool,
     verify: bool,
-    save_tail: Callable[[PhysicalOffset], object],
+    save_tail: Callable[[int], object],
     attempt: Callable[[str], AbstractContextManager[None]],
 ) -> None:
     """Truncate the log after its last valid record, and make queues and index agree with the log.
@@ -64,7 +63,7 @@ def recover(
     mark = checkpoint.mark if checkpoint.mark and _is_of_this_log(log, checkpoint.mark) else None
     lost = mark.queue_count - queues.used if mark is not None else 0
     if mark is not None and crashed:
-        start = PhysicalOffset(mark.position)
+        start = mark.position
     else:
         start = scan_start(log, checkpoint, queues.log_end, crashed=crashed)
     if checkpoint.mark is not None and checkpoint.mark.position > log.end:
@@ -112,7 +111,7 @@ def recover(
         )  # fmt: skip
     if torn or lost > 0 or missing > 0 or completes:
         resume = log.start  # nothing says which records the missing entries belong to
-    dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
+    dispatch.position = min(max(resume, log.start), end)
     dispatch.damaged = frozenset(hole.start for hole in damaged)
     dispatch.taken = taken
     dispatch.log_is_complete = True
@@ -137,9 +136,7 @@ def recover(
     )  # fmt: skip
 
 
-def _taken(
-    queues: Queues, damaged: Sequence[Hole]
-) -> list[tuple[ConsumeQueue, int, PhysicalOffset]]:
+def _taken(queues: Queues, damaged: Sequence[Hole]) -> list[tuple[ConsumeQueue, int, int]]:
     """The last damaged record of each queue: queue, queue offset and physical offset.
 
     They are found by entries that were written before the records were damaged. A crash of the
@@ -149,7 +146,7 @@ def _taken(
         return []
     first = damaged[0].start
     spans = [(hole.start, hole.end) for hole in damaged]
-    found: list[tuple[ConsumeQueue, int, PhysicalOffset]] = []
+    found: list[tuple[ConsumeQueue, int, int]] = []
     for queue in queues:
         with suppress(UnreadableFile):
             last = queue.last_within(spans) if queue.log_end > first else None
@@ -250,9 +247,7 @@ def _is_true(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
     )
 
 
-def scan_start(
-    log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crashed: bool
-) -> PhysicalOffset:
+def scan_start(log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crashed: bool) -> int:
     """The physical offset from which the log is checked, if there is no mark or no crash.
 
     After a clean stop: the end of the last record that a queue points to, but not before the third
@@ -263,18 +258,18 @@ def scan_start(
     """
     starts = log.file_starts
     if not starts:
-        return PhysicalOffset(0)
+        return 0
     if not crashed:
         earliest = starts[-_FILES_AFTER_A_STOP:][0]
-        return PhysicalOffset(dispatched if earliest <= dispatched <= log.end else earliest)
+        return dispatched if earliest <= dispatched <= log.end else earliest
     for start in reversed(starts):
-        store_ms = _first_store_ms(log, PhysicalOffset(start))
+        store_ms = _first_store_ms(log, start)
         if store_ms and store_ms <= checkpoint.safe_ms:
-            return PhysicalOffset(start)
-    return PhysicalOffset(starts[0])
+            return start
+    return starts[0]
 
 
-def _first_store_ms(log: CommitLog, start: PhysicalOffset) -> int:
+def _first_store_ms(log: CommitLog, start: int) -> int:
     """Store time of the first record of a file, ms; 0 if the file begins with no record."""
     try:
         for at, data in log.walk(start):
@@ -322,9 +317,7 @@ def _known(
     return Known(end, checkpoint.safe_ms, is_whole=end > 0)
 
 
-def valid_end(
-    log: CommitLog, start: PhysicalOffset, known: Known, *, verify: bool
-) -> tuple[PhysicalOffset, list[Hole]]:
+def valid_end(log: CommitLog, start: int, known: Known, *, verify: bool) -> tuple[int, list[Hole]]:
     """Find the end of the valid records from `start` on, and the holes between them.
 
     A record is valid if its parts add up, it contains its own physical offset and, with `verify`,
@@ -338,7 +331,7 @@ def valid_end(
     try:
         for piece in pieces(log, start, HoleScanner(log, at_once=log.file_size), verify=verify):
             if not isinstance(piece, Hole):
-                end = PhysicalOffset(piece.at + int(piece.ends[-1]))
+                end = piece.at + int(piece.ends[-1])
                 last_ms = int(piece.store_ms[-1])
                 continue
             if not _may_step_over(log, piece, last_ms, known):
@@ -352,7 +345,7 @@ def valid_end(
     return end, damaged
 
 
-def _report_end(log: CommitLog, end: PhysicalOffset, reason: str) -> None:
+def _report_end(log: CommitLog, end: int, reason: str) -> None:
     """Log where the log ends. If only zeros follow, that is normal and gets no reason.
 
     Only the next bytes are checked; `save_tail` finds and logs anything farther.

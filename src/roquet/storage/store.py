@@ -12,7 +12,6 @@ from pathlib import Path
 
 from roquet.common.listeners import Listeners
 from roquet.common.steps import Steps, finished
-from roquet.common.units import PhysicalOffset
 from roquet.errors import NO_ROOM, CorruptRecord, UnreadableFile
 from roquet.protocol.filters.tags import Filter
 from roquet.protocol.records.record import decode
@@ -176,15 +175,15 @@ class Store:
         with suppress(OSError):  # without it the next recovery compares the records' store times
             lock.sign()
 
-    def save_tail(self, at: PhysicalOffset) -> Path | None:
-        """Save the bytes of the log's files from `at` on, before they are truncated.
+    def save_tail(self, physical: int) -> Path | None:
+        """Save the bytes of the log's files from `physical` on, before they are truncated.
 
         If the drive fails for this copy, that counts as a failed sync: the store accepts no message
         any more. A full drive is no such failure.
 
         :returns: the folder; None if there are no bytes, or they could not be saved.
         """
-        tail = saved_tail.tail_from(self.log, at)
+        tail = saved_tail.tail_from(self.log, physical)
         if tail is None:
             return None
         sync_health = SyncHealth()
@@ -313,7 +312,7 @@ class Store:
         return max(self.writer.store_ms, self.dispatch.store_ms)
 
     @property
-    def shown_to(self) -> PhysicalOffset:
+    def shown_to(self) -> int:
         """Consumers and slaves may see the records before this physical offset."""
         only_durable = self.config.reads_only_durable or self._sync_health.failure is not None
         return self.log.flushed_to if only_durable else self.log.readable_to
@@ -351,7 +350,7 @@ class Store:
             offset if queue is None or self.dispatch.is_held_up else min(offset, queue.max_offset)
         )
 
-    def truncate(self, end: PhysicalOffset) -> None:
+    def truncate(self, end: int) -> None:
         """Truncate log, queues and index to the records before `end`, where a record ends.
 
         A former master calls it whose log differs from its new master's from `end` on

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from roquet.common.units import LONG_MAX, LONG_MIN, PhysicalOffset
+from roquet.common.units import LONG_MAX, LONG_MIN
 from roquet.errors import DispatchHeldUp, DriveSlow, StoreBusy, UnreadableFile
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
@@ -109,7 +109,7 @@ class Writer:
         keys: Sequence[bytes] = (),
         tag_code: int = 0,
         delay_ms: int | None = None,
-    ) -> PhysicalOffset:
+    ) -> int:
         """Write one record to the log, its queue and the index. If it raises, nothing was written.
 
         The caller has checked the limits.
@@ -144,7 +144,7 @@ class Writer:
         except (struct_error, ValueError) as error:
             buffer[index : index + size] = bytes(size)
             raise ValueError(NO_PLACE.format(error)) from error
-        self._log.take(PhysicalOffset(at + size))
+        self._log.take(at + size)
         if has_entry:
             queue.put(queue_offset, at, size, tag_code, store_ms)
         self._account((queue,) if has_entry else (), 1, size)
@@ -236,7 +236,7 @@ class Writer:
                 self._index.add_many(queues[0].topic, keys, physical, store_ms)
         return firsts, physical
 
-    def append_records(self, records: Sequence[NewRecord]) -> list[PhysicalOffset]:
+    def append_records(self, records: Sequence[NewRecord]) -> list[int]:
         """Write the first records, at least one, that fit into one file; they may be of any queues.
 
         They are dispatched as a slave dispatches them: entries, keys and the delivery time of a
@@ -263,7 +263,7 @@ class Writer:
         except (struct_error, ValueError) as error:
             raise ValueError(NO_PLACE.format(error)) from error
         self._write_block(RecordBlock(at, bytes(data), starts, len(data)), queues)
-        return [PhysicalOffset(at + start) for start in starts]
+        return [(at + start) for start in starts]
 
     def append_moved(self, block: RecordBlock, queues: Sequence[ConsumeQueue]) -> int:
         """Write copies of records of the log as records of other queues; as `append_records`.

@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
 from roquet.protocol.records.block import RecordBlock
 from roquet.storage.checkpoint import Checkpoint, CheckpointMark
@@ -258,7 +257,7 @@ class _Rebuild:
         self._files = files
         self._plan = plan
         self._lives = lives
-        self._end = PhysicalOffset(checked.end)
+        self._end = checked.end
         self._bad_bodies = checked.bad_bodies
         self._known = known
         self._log = CommitLog(disk, LogFolders(disk, files.log.folders), files.log.file_size)
@@ -285,7 +284,7 @@ class _Rebuild:
         count = 0
         last: RecordBlock | None = None
         try:
-            start = PhysicalOffset(self._files.log.start)
+            start = self._files.log.start
             scanner = HoleScanner(self._log)
             for piece in pieces(self._log, start, scanner, known=self._bad_bodies):
                 if isinstance(piece, Hole):

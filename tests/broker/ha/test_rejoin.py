@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from roquet.broker.ha.rejoin import common_end
-from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
 from roquet.protocol.bodies.ha_status import LogRange
 from roquet.storage.config import StoreConfig
@@ -31,7 +30,7 @@ class Written:
         self.drive = Drive(random.Random(1))
         self.store = Store(CONFIG, lambda: 1_700_000_000_000, self.drive.mount())
         self.store.open()
-        self.keys: list[tuple[str, PhysicalOffset]] = []
+        self.keys: list[tuple[str, int]] = []
 
     def put(self, chance: random.Random, count: int, owner: str) -> None:
         for _ in range(count):
@@ -39,7 +38,7 @@ class Written:
             queue = self.store.queue(chance.choice(("T", "U")), chance.randrange(2))
             body = key.encode() + bytes(chance.randrange(300))
             at = append_one(self.store, queue, body, b"KEYS\x01" + key.encode(), [key.encode()])
-            self.keys.append((key, PhysicalOffset(at)))
+            self.keys.append((key, at))
             if chance.random() < 0.3:
                 self.store.end_turn()
         self.store.end_turn()
@@ -92,19 +91,19 @@ def couple(chance: random.Random) -> Iterator[tuple[Written, Written]]:
 
 def shared(former: Written, master: Written) -> int:
     """The end of the last record that both have, found the slow way."""
-    end = PhysicalOffset(0)
+    end = 0
     for at, data in former.store.log.walk(former.store.log.start):
         if at < master.store.log.start:
             continue
         if master.store.log.record_at(at) != bytes(data):
             break
-        end = PhysicalOffset(at + len(data))
+        end = at + len(data)
     return end
 
 
-async def divergence(former: Written, master: Written) -> PhysicalOffset:
-    async def is_same(at: PhysicalOffset) -> bool:
-        return master.store.log.record_at(at) == former.store.log.record_at(at)
+async def divergence(former: Written, master: Written) -> int:
+    async def is_same(physical: int) -> bool:
+        return master.store.log.record_at(physical) == former.store.log.record_at(physical)
 
     log = master.store.log
     return await common_end(former.store.log, LogRange(log.start, log.end), is_same)

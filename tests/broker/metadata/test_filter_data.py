@@ -16,7 +16,6 @@ from roquet.broker.metadata.filter_data import (
     SqlFilter,
     compiled,
 )
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import FilterError
 from roquet.protocol.bodies.filter_table import BloomData, FilterData, FilterTable
 from roquet.protocol.bodies.tables import Subscription
@@ -47,11 +46,9 @@ def data_of(filters: FilterRegistry, topic: str = "T", group: str = "g") -> Filt
 
 
 def record(text: str, topic: str = "T") -> bytes:
-    offsets = QueueOffset(0), PhysicalOffset(0)
+    offsets = 0, 0
     host = bytes(8)
-    stored = Record(
-        0, 0, *offsets, 0, NOW, host, NOW, host, 0, PhysicalOffset(0), b"body", topic, text
-    )
+    stored = Record(0, 0, *offsets, 0, NOW, host, NOW, host, 0, 0, b"body", topic, text)
     return stored.encode()
 
 

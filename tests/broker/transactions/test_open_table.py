@@ -17,7 +17,6 @@ from roquet.broker.transactions.open_table import (
     ended_halves,
     half_with,
 )
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.message import join_properties
 from roquet.protocol.records.record import Record
 
@@ -43,15 +42,15 @@ def record(offset: int, body: bytes = b"", **pairs: str) -> Record:
     return Record(
         0,
         0,
-        QueueOffset(offset),
-        PhysicalOffset(1000 * offset),
+        offset,
+        1000 * offset,
         0,
         NOW,
         bytes(8),
         NOW + 5,
         bytes(8),
         0,
-        PhysicalOffset(0),
+        0,
         body,
         "T",
         join_properties(pairs),

@@ -9,7 +9,6 @@ from roquet.client._consume.prefetch import Delivery, PrefetchBuffer
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.redelivery import Redelivery
 from roquet.client._consume.send_back import NoSendBack
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.message import COMPRESSED
 from roquet.protocol.records.record import Record, decode
 
@@ -18,11 +17,9 @@ SIZE_MAX = 10
 
 
 def record(number: int, body: bytes) -> Record:
-    offset = PhysicalOffset(number)
+    offset = number
     return decode(
-        Record(
-            0, 0, QueueOffset(number), offset, 0, 0, NO_HOST, 0, NO_HOST, 0, offset, body, "T", ""
-        ).encode()
+        Record(0, 0, number, offset, 0, 0, NO_HOST, 0, NO_HOST, 0, offset, body, "T", "").encode()
     )
 
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.client._send.batches import BATCH_SIZE_MAX, batches, check_batch
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import MessageError
 from roquet.protocol.records.batch import split_batch
 from roquet.protocol.records.message import Message, split_properties
@@ -20,8 +19,8 @@ def stored_size(message: Message, unique_key: str) -> int:
         message.wire_properties(unique_key) + "\x02CLUSTER\x01" + "c" * 32 + "\x02WAIT\x01true"
     )
     host = bytes(20)
-    zero = PhysicalOffset(0)
-    fixed = (0, 0, QueueOffset(0), zero, 0, 0, host, 0, host, 0, zero)
+    zero = 0
+    fixed = (0, 0, 0, zero, 0, 0, host, 0, host, 0, zero)
     return len(Record(*fixed, message.body, message.topic, properties).encode())
 
 

@@ -11,16 +11,13 @@ from roquet.client._send.check_backs import AT_ONCE_MAX, WAITING_MAX, CheckBacks
 from roquet.client.config import ClientConfig
 from roquet.client.received import ReceivedMessage
 from roquet.client.transaction_result import TransactionState
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.headers.transactions import CheckTransactionHeader
 from roquet.protocol.records.record import Record, decode
 from roquet.transport.connection import Connection
 
 HOST = bytes(8)
-AT = PhysicalOffset(0)
-HALF = decode(
-    Record(0, 0, QueueOffset(0), AT, 0, 0, HOST, 0, HOST, 0, AT, b"half", "T", "").encode()
-)
+AT = 0
+HALF = decode(Record(0, 0, 0, AT, 0, 0, HOST, 0, HOST, 0, AT, b"half", "T", "").encode())
 
 
 async def test_check_backs_beyond_the_limit_are_dropped(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock, find_layouts, record_starts, scatter_field
@@ -244,7 +243,7 @@ def test_a_column_is_written_where_it_is_read(stored: list[Record], value: int) 
             decode(data, at),
             queue_id=value,
             store_ms=value,
-            prepared_offset=PhysicalOffset(value),
+            prepared_offset=value,
         )
         for at in block.starts.tolist()
     ]

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import MessageError
 from roquet.protocol.records.message import (
     RESERVED_PROPERTIES,
@@ -76,7 +75,7 @@ def test_a_hash_is_a_signed_32_bit_number_of_either_path(text: str) -> None:
 def test_the_offset_message_id_is_the_store_host_and_the_place() -> None:
     host = bytes.fromhex("0A000001 00002A9F")
 
-    assert offset_message_id(host, PhysicalOffset(1000)) == "0A00000100002A9F00000000000003E8"
+    assert offset_message_id(host, 1000) == "0A00000100002A9F00000000000003E8"
 
 
 @given(
@@ -85,7 +84,7 @@ def test_the_offset_message_id_is_the_store_host_and_the_place() -> None:
     st.integers(0, 2**63 - 1),
 )
 def test_an_offset_message_id_tells_host_and_place(address: bytes, port: int, at: int) -> None:
-    message_id = offset_message_id(address + port.to_bytes(4, "big"), PhysicalOffset(at))
+    message_id = offset_message_id(address + port.to_bytes(4, "big"), at)
 
     assert parse_offset_message_id(message_id) == (address, port, at)
     assert parse_offset_message_id(message_id.lower()) == (address, port, at)

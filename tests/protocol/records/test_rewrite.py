@@ -9,7 +9,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.block import RecordBlock, record_starts
 from roquet.protocol.records.message import BORN_HOST_V6, STORE_HOST_V6
 from roquet.protocol.records.record import Record, decode_all, host_bits
@@ -49,11 +48,11 @@ def test_only_the_place_the_store_time_and_the_transaction_change(
             record,
             topic=topic,
             queue_id=queue_id,
-            queue_offset=QueueOffset(offset),
-            physical_offset=PhysicalOffset(at + start),
+            queue_offset=offset,
+            physical_offset=at + start,
             sys_flag=with_host_bits(record),
             store_ms=STORE_MS,
-            prepared_offset=PhysicalOffset(0),
+            prepared_offset=0,
         )
         for (record, topic, queue_id, offset), start in zip(
             moves, again.starts.tolist(), strict=True

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.layout import MAGIC_V2
 from roquet.protocol.records.message import (
@@ -102,15 +101,15 @@ RECORDS = st.builds(
     Record,
     queue_id=ints(32),
     flag=ints(32),
-    queue_offset=st.integers(0, 20).map(QueueOffset),
-    physical_offset=st.integers(0, 2**62).map(PhysicalOffset),
+    queue_offset=st.integers(0, 20).map(int),
+    physical_offset=st.integers(0, 2**62).map(int),
     sys_flag=st.sampled_from([0, 0, 2, 8, 0x300]),
     born_ms=MOMENTS,
     born_host=HOSTS,
     store_ms=MOMENTS,
     store_host=HOSTS,
     reconsume_times=ints(32),
-    prepared_offset=ints(64).map(PhysicalOffset),
+    prepared_offset=ints(64).map(int),
     body=st.binary(max_size=30),
     topic=st.text("aZ%é", max_size=20),
     properties_text=PROPERTIES,
@@ -208,9 +207,7 @@ def test_lz4_and_zstd_frames_are_decompressed(codec: str, kind: int) -> None:
 @pytest.mark.parametrize("kind", [0, COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD, 0x500])
 def test_a_body_that_does_not_decompress_is_told_and_the_others_are_given(kind: int) -> None:
     sound = RECORD.encode()
-    damaged = replace(
-        RECORD, sys_flag=COMPRESSED | kind, body=b"no such stream", queue_offset=QueueOffset(6)
-    )
+    damaged = replace(RECORD, sys_flag=COMPRESSED | kind, body=b"no such stream", queue_offset=6)
     walked = Records.walk(sound + damaged.encode() + sound)
 
     (found,) = bad(walked)
@@ -358,7 +355,7 @@ def test_an_unknown_magic_is_refused() -> None:
 
 
 def test_a_record_that_says_it_stands_before_the_log_has_an_id_all_the_same() -> None:
-    stored = replace(RECORD, physical_offset=PhysicalOffset(-1), properties_text="").encode()
+    stored = replace(RECORD, physical_offset=-1, properties_text="").encode()
 
     (row,) = table(Records.walk(stored), ARROW_SCHEMA, broker_name="b").to_pylist()
 
@@ -383,7 +380,7 @@ assert "pandas" not in sys.modules
 @pytest.mark.parametrize("body", [b"x" * 100, b"\xda\xa3\x20\xa7" * 25, b"\xda" * 100])
 def test_records_in_much_data_are_found_whatever_their_bodies_hold(body: bytes) -> None:
     stored = [
-        replace(RECORD, body=body[: index % 100], queue_offset=QueueOffset(index)).encode()
+        replace(RECORD, body=body[: index % 100], queue_offset=index).encode()
         for index in range(300)
     ]
     walked = Records.walk(b"".join(stored))

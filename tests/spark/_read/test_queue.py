@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import AccessDenied, CallTimeout, CorruptRecord, PeerError
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.records.record import Record, host_bytes
@@ -45,15 +44,15 @@ def record(offset: int) -> bytes:
     return Record(
         queue_id=0,
         flag=0,
-        queue_offset=QueueOffset(offset),
-        physical_offset=PhysicalOffset(offset * 100),
+        queue_offset=offset,
+        physical_offset=offset * 100,
         sys_flag=0,
         born_ms=0,
         born_host=host_bytes("10.0.0.9", 1),
         store_ms=0,
         store_host=host_bytes("10.0.0.1", 2),
         reconsume_times=0,
-        prepared_offset=PhysicalOffset(0),
+        prepared_offset=0,
         body=b"x",
         topic="orders",
         properties_text="",

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records import message as m
@@ -97,8 +96,8 @@ class Producer:
         if takes_a_slot:
             self.next_offsets[topic, queue_id] = offset + chance.choice((1,) * 50 + (0, 3))
         return Record(
-            queue_id, 0, QueueOffset(offset), PhysicalOffset(0), kind, 1, chance.choice(HOSTS[: 1 + (offset > 40)]),
-            self.now_ms, chance.choice(HOSTS[:1]), 0, PhysicalOffset(0), chance.randbytes(chance.choice((7, 7, 90))),
+            queue_id, 0, offset, 0, kind, 1, chance.choice(HOSTS[: 1 + (offset > 40)]),
+            self.now_ms, chance.choice(HOSTS[:1]), 0, 0, chance.randbytes(chance.choice((7, 7, 90))),
             topic, m.PROPERTY_SEPARATOR.join(texts),
         )  # fmt: skip
 
@@ -110,7 +109,7 @@ class Producer:
         left = FILE_SIZE - self.end % FILE_SIZE
         if size + BLANK_SIZE > left:
             before = blank(left).ljust(left, b"\0")
-        at = PhysicalOffset(self.end + len(before))
+        at = self.end + len(before)
         self.end = at + size
         values = {name: getattr(record, name) for name in Record.__slots__}
         return before + Record(**{**values, "physical_offset": at}).encode()
@@ -193,10 +192,8 @@ def count_by_one(block: RecordBlock, *, verify: bool) -> int:
 
 
 def a_record() -> bytearray:
-    hosts = HOSTS[0], 1, HOSTS[0], 0, PhysicalOffset(0)
-    record = Record(
-        1, 0, QueueOffset(0), PhysicalOffset(0), 0, 1, *hosts, b"body", "topic", "x" * 20
-    )
+    hosts = HOSTS[0], 1, HOSTS[0], 0, 0
+    record = Record(1, 0, 0, 0, 0, 1, *hosts, b"body", "topic", "x" * 20)
     return bytearray(record.encode())
 
 
@@ -251,10 +248,8 @@ def test_a_record_that_can_be_in_no_queue_is_told_of_and_the_others_go_on(
 
 
 def placed_record(topic: str, queue_id: int, offset: int) -> Record:
-    hosts = HOSTS[0], 1, HOSTS[0], 0, PhysicalOffset(0)
-    return Record(
-        queue_id, 0, QueueOffset(offset), PhysicalOffset(0), 0, 1, *hosts, b"body", topic, "TAGS\1a"
-    )
+    hosts = HOSTS[0], 1, HOSTS[0], 0, 0
+    return Record(queue_id, 0, offset, 0, 0, 1, *hosts, b"body", topic, "TAGS\1a")
 
 
 @pytest.mark.parametrize("missing", [1, 30])
@@ -304,10 +299,10 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew_in_other_copies_of_
     put(*[b"old"] * 90)
     drop_topic(master, "T")
     put(*(b"%d" % number for number in range(60)))
-    data = b"".join(master.log.copies(PhysicalOffset(0), master.log.end))
+    data = b"".join(master.log.copies(0, master.log.end))
     size = len(data) // at_once
     for start in range(0, len(data), size):
-        slave.log.replicate(PhysicalOffset(start), data[start : start + size])
+        slave.log.replicate(start, data[start : start + size])
         slave.replicated()
     assert (
         bodies_in(slave, "T") == bodies_in(master, "T") == [b"%d" % number for number in range(60)]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.layout import MAGIC
 from roquet.protocol.records.record import decode
@@ -38,7 +37,7 @@ def opened(drive: Drive) -> Store:
     return store
 
 
-def put(store: Store, number: int, topic: str = "T", size: int = 200) -> PhysicalOffset:
+def put(store: Store, number: int, topic: str = "T", size: int = 200) -> int:
     key = b"%d" % number
     at = append_one(
         store,
@@ -331,9 +330,9 @@ def test_a_copy_steps_over_the_same_bytes_however_they_come(
     for number in (4, 5, 9):
         damage(bytes_at(drive, places[number], places[1]))
     copy = opened(Drive(random.Random(2)))
-    data = bytes(master.log.read(PhysicalOffset(0), FILE))
+    data = bytes(master.log.read(0, FILE))
     for at in range(0, len(data), step):
-        copy.log.replicate(PhysicalOffset(at), data[at : at + step])
+        copy.log.replicate(at, data[at : at + step])
         copy.replicated()
     assert copy.dispatch.behind == 0
     assert copy.max_offset("T", 0) == master.max_offset("T", 0)
@@ -355,8 +354,8 @@ def test_a_copy_that_cannot_go_on_says_so_once(
     places = [put(master, each) for each in range(10)]
     half_packed(bytes_at(drive, places[9], places[1]))
     copy = opened(Drive(random.Random(2)))
-    data = bytes(master.log.read(PhysicalOffset(0), FILE))
-    copy.log.replicate(PhysicalOffset(0), data)
+    data = bytes(master.log.read(0, FILE))
+    copy.log.replicate(0, data)
     for _ in range(20):
         copy.replicated()
     assert copy.dispatch.stopped is not None
@@ -380,7 +379,7 @@ def test_a_search_that_takes_long_is_done_in_parts(
     places = [put(master, each) for each in range(100)]
     bytes_at(drive, places[1], places[98] - places[1])[:] = bytes(places[98] - places[1])
     copy = opened(Drive(random.Random(2)))
-    copy.log.replicate(PhysicalOffset(0), bytes(master.log.read(PhysicalOffset(0), FILE)))
+    copy.log.replicate(0, bytes(master.log.read(0, FILE)))
     monkeypatch.setattr(holes, "_PIECE", 1024)
     monkeypatch.setattr(copy.dispatch, "_hole_ends", holes.HoleScanner(copy.log, at_once=4096))
     copy.replicated()
@@ -395,7 +394,7 @@ def test_a_message_that_looks_like_a_record_is_none_behind_a_hole(drive: Drive) 
     at = [put(store, each) for each in range(3)]
     forged = replace(
         decode(store.message_at(at[2]) or b""),
-        physical_offset=PhysicalOffset(store.log.end + 88),
+        physical_offset=store.log.end + 88,
         body=b"!",
     )
     place = append_one(store, store.queue("T", 0), forged.encode())
@@ -407,7 +406,7 @@ def test_a_message_that_looks_like_a_record_is_none_behind_a_hole(drive: Drive) 
 
 def test_damage_up_to_a_files_end_is_stepped_over_into_the_next_file(drive: Drive) -> None:
     store = opened(drive)
-    places: list[PhysicalOffset] = []
+    places: list[int] = []
     while not places or places[-1] < FILE:
         places.append(put(store, len(places)))
     put(store, len(places))
@@ -466,9 +465,9 @@ def test_a_search_does_not_read_what_stands_elsewhere(
     read = 0
     read_of_log = store.log.read
 
-    def counted(at: PhysicalOffset, size_max: int) -> bytes:
+    def counted(physical: int, size_max: int) -> bytes:
         nonlocal read
-        data = read_of_log(at, size_max)
+        data = read_of_log(physical, size_max)
         read += len(data)
         return data
 
@@ -576,7 +575,7 @@ def test_what_is_read_again_in_front_of_the_mark_is_verified(
     nobody.
     """
     store = opened(drive)
-    places: list[PhysicalOffset] = []
+    places: list[int] = []
     while store.log.end < 5 * FILE:
         places.append(put(store, len(places)))
         put(store, 0, "other")

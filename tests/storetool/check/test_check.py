@@ -136,7 +136,7 @@ def test_a_slave_that_joined_late_is_sound(tmp_path: Path) -> None:
     filled(tmp_path / "master", 100)
     late = Broker(tmp_path / "slave")
     for path in sorted((tmp_path / "master" / "commitlog").iterdir())[2:]:
-        late.store.log.replicate(int(path.name), path.read_bytes())  # type: ignore[arg-type]
+        late.store.log.replicate(int(path.name), path.read_bytes())
     late.store.replicated()
     late.die()
 

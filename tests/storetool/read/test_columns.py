@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.record import Record
@@ -34,11 +33,11 @@ def encoded(
     for number, (body, topic, pairs, sys_flag, host) in enumerate(messages):
         starts.append(len(data))
         text = "\x02".join(f"{name}\x01{value}" for name, value in pairs)
-        at = PhysicalOffset(base + len(data))
+        at = base + len(data)
         values = (
             number % 3,
             0,
-            QueueOffset(number),
+            number,
             at,
             sys_flag,
             1,
@@ -46,7 +45,7 @@ def encoded(
             1000 + number,
             V4,
             0,
-            PhysicalOffset(0),
+            0,
         )
         data += Record(*values, body, topic, text).encode()
     return bytes(data), starts

@@ -18,7 +18,6 @@ from roquet.broker import component_configs
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.ha.peers import log_range_of
 from roquet.common.runtime import Runtime
-from roquet.common.units import PhysicalOffset
 from roquet.errors import ResponseError, StoreError
 from roquet.protocol.bodies.ha_status import LogRange
 from roquet.protocol.remoting.codes import RequestCode
@@ -32,7 +31,7 @@ from roquet.transport.channels import Channels
 
 TIMEOUT_MS: Final = 10_000
 
-IsSame = Callable[[PhysicalOffset], Awaitable[bool]]
+IsSame = Callable[[int], Awaitable[bool]]
 """Whether the master has the same record as this log at an offset."""
 
 
@@ -40,8 +39,8 @@ IsSame = Callable[[PhysicalOffset], Awaitable[bool]]
 class Divergence:
     """Where two logs diverge: they are equal before `at`; the log to truncate ends at `end`."""
 
-    at: PhysicalOffset
-    end: PhysicalOffset
+    at: int
+    end: int
 
     @property
     def size(self) -> int:
@@ -71,9 +70,11 @@ class RejoinStore:
         try:
             of_master = await log_range_of(channels, master)
 
-            async def is_same(at: PhysicalOffset) -> bool:
-                own = log.record_at(at)
-                return own is not None and await _record(channels, master, at, of_master) == own
+            async def is_same(physical: int) -> bool:
+                own = log.record_at(physical)
+                if own is None:
+                    return False
+                return await _record(channels, master, physical, of_master) == own
 
             return Divergence(await common_end(log, of_master, is_same), log.end)
         finally:
@@ -100,18 +101,18 @@ class RejoinStore:
 
 
 async def _record(
-    channels: Channels, master: str, at: PhysicalOffset, of_master: LogRange
+    channels: Channels, master: str, physical: int, of_master: LogRange
 ) -> bytes | None:
-    if not of_master.start <= at < of_master.end:
+    if not of_master.start <= physical < of_master.end:
         return None
-    request = Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(at)})
+    request = Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical)})
     try:
         return bytes(checked(await channels.call(master, request, TIMEOUT_MS), master).body)
     except ResponseError:
         return None
 
 
-async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> PhysicalOffset:
+async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> int:
     """The end of the last record that both logs have.
 
     Two binary searches: over the first records of the files, then over the records of one file.
@@ -123,11 +124,7 @@ async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> Ph
             f"the log ends at {log.end}, the master's begins at {of_master.start}: delete the"
             " store, the broker copies it from its master again"
         )
-    firsts = [
-        at
-        for start in log.file_starts
-        if (at := _first(log, PhysicalOffset(start), of_master)) is not None
-    ]
+    firsts = [at for start in log.file_starts if (at := _first(log, start, of_master)) is not None]
     count = await _count_same(firsts, is_same)
     if not count:
         raise StoreError(
@@ -136,11 +133,11 @@ async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> Ph
         )
     first = firsts[count - 1]
     in_file = takewhile(lambda record: record[0] < log.next_file(first), records(log, first))
-    ends = {at: PhysicalOffset(at + len(data)) for at, data in in_file}
+    ends = {at: (at + len(data)) for at, data in in_file}
     return list(ends.values())[await _count_same(list(ends), is_same) - 1]
 
 
-def _first(log: CommitLog, start: PhysicalOffset, of_master: LogRange) -> PhysicalOffset | None:
+def _first(log: CommitLog, start: int, of_master: LogRange) -> int | None:
     """The offset of a file's first record at or after the start of the master's log, or None."""
     for at, _ in records(log, start):
         if at >= log.next_file(start):
@@ -150,7 +147,7 @@ def _first(log: CommitLog, start: PhysicalOffset, of_master: LogRange) -> Physic
     return None
 
 
-async def _count_same(offsets: Sequence[PhysicalOffset], is_same: IsSame) -> int:
+async def _count_same(offsets: Sequence[int], is_same: IsSame) -> int:
     """How many of `offsets` have the same record in both logs, found by binary search.
 
     All offsets with the same record come before the others.

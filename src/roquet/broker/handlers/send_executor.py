@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.broker.handlers.send_context import SendContext
 from roquet.broker.handlers.send_plan import SendPlan
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.uniform import message_ids
 from roquet.storage.new_record import NewRecord
@@ -43,7 +42,7 @@ class SendExecutor:
         properties: bytes,
         keys: Sequence[bytes],
         tag_code: int,
-    ) -> PhysicalOffset:
+    ) -> int:
         """Store one message whose body was checked.
 
         :param queue: that of the plan and the send's queue id.
@@ -69,7 +68,7 @@ class SendExecutor:
         opaque: bytes,
         queue_id: bytes,
         queue: ConsumeQueue,
-        at: PhysicalOffset,
+        physical: int,
     ) -> bytes | None:
         """The answer to a send whose message was appended last.
 
@@ -81,7 +80,7 @@ class SendExecutor:
         if plan.is_one_way:
             return None
         first = queue.max_offset - 1 if plan.is_queued else 0
-        message_id = b"%b%016X" % (self._message_id_head, at)
+        message_id = b"%b%016X" % (self._message_id_head, physical)
         answer = self._answers.encode(opaque, message_id, queue_id, first, binary=plan.is_binary)
         if plan.waits:
             return self._ack_gate.hold(connection, answer, self._store.log.end)

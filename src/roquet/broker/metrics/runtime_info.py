@@ -18,7 +18,6 @@ from typing import Final
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.steps import Steps
-from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.message import SCHEDULE_TOPIC
 from roquet.protocol.records.record import decode
@@ -117,8 +116,8 @@ class RuntimeInfo:
             "remainTransientStoreBufferNumbs": str(_NO_BUFFER_LIMIT),
         }
 
-    def _earliest_ms(self, at: PhysicalOffset) -> int:
-        record = self._store.message_at(at)
+    def _earliest_ms(self, physical: int) -> int:
+        record = self._store.message_at(physical)
         try:
             return -1 if record is None else decode(record).store_ms
         except CorruptRecord:

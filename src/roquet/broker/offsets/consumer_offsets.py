@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from roquet.broker.config.limits import Limits, refuse_beyond
 from roquet.common.steps import Steps, in_parts
-from roquet.common.units import QueueOffset
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import DelayOffsetTable, OffsetTable
 from roquet.protocol.remoting.codes import ResponseCode
@@ -24,13 +23,13 @@ _KEY_SIZE_MAX: Final = 1000
 _NONE: Final[Mapping[Any, Any]] = {}
 
 
-def start_of_young_queue(min_offset: int, *, first_in_memory: bool) -> QueueOffset | None:
+def start_of_young_queue(min_offset: int, *, first_in_memory: bool) -> int | None:
     """The offset at which a group without a committed offset starts; None: the client decides.
 
     If a queue still has its first message, and has it in memory, every group starts at 0, even one
     that asked to start at the end (docs/pitfalls.md#trap-29).
     """
-    return QueueOffset(0) if min_offset <= 0 and first_in_memory else None
+    return 0 if min_offset <= 0 and first_in_memory else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +149,10 @@ class ConsumerOffsets:
         if own.get(commit.queue_id) == commit.offset:
             del own[commit.queue_id]
 
-    def committed(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
+    def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         """The next offset of a group in a queue; None: none was committed, or one below 0."""
         offset = self._queues(topic, group).get(queue_id, -1)
-        return QueueOffset(offset) if offset >= 0 else None
+        return offset if offset >= 0 else None
 
     def set_back(self, within_queue: Callable[[str, int, int], int]) -> list[Commit]:
         """Set offsets beyond the end of their queue back to that end.
@@ -320,8 +319,8 @@ class DelayOffsets:
         """
         self._offsets[level] = next_offset
 
-    def next_offset(self, level: int) -> QueueOffset:
-        return QueueOffset(self._offsets.get(level, 0))
+    def next_offset(self, level: int) -> int:
+        return self._offsets.get(level, 0)
 
     @property
     def offsets(self) -> Mapping[int, int]:

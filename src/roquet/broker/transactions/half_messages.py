@@ -26,7 +26,6 @@ from roquet.broker.transactions.open_table import (
     ended_halves,
     half_with,
 )
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import CorruptRecord, Refused, UnreadableFile
 from roquet.protocol.bodies.tables import TopicConfig
 from roquet.protocol.headers.transactions import COMMIT
@@ -254,7 +253,7 @@ class HalfMessages:
         born_ms: int,
         born_host: bytes,
         reconsume_times: int,
-    ) -> PhysicalOffset:
+    ) -> int:
         """Store a half message for a queue of a topic; consumers get it when it is committed.
 
         Properties that only brokers set in half messages are dropped from `pairs`, so that a
@@ -333,7 +332,7 @@ class HalfMessages:
         at = self._append(self._again(record, queue, text), *self._ends(before))
         again = replace(
             record,
-            queue_offset=QueueOffset(half.offset),
+            queue_offset=half.offset,
             physical_offset=at,
             store_host=self._store.config.store_host,
             store_ms=self._clock.now_ms(),
@@ -425,7 +424,7 @@ class HalfMessages:
         self.open.end_stored((half.offset,))
         self.open.ended(half)
 
-    def _append(self, *records: NewRecord) -> PhysicalOffset:
+    def _append(self, *records: NewRecord) -> int:
         """Append records, together as far as they fit into one segment.
 
         :returns: the physical offset of the first record.

@@ -14,7 +14,7 @@ from types import UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 from roquet.common.names import camel_case
-from roquet.common.units import INT_MAX, LONG_MAX, Int32, Int64, PhysicalOffset, QueueOffset
+from roquet.common.units import INT_MAX, LONG_MAX, Int32, Int64
 from roquet.errors import MessageError, Refused
 from roquet.protocol.java_numbers import read_int, read_long, read_truth
 from roquet.protocol.remoting.codes import ResponseCode
@@ -79,8 +79,6 @@ _CONVERTERS: dict[Any, Callable[[str], Any]] = {
     bool: read_truth,
     Int32: read_int,
     Int64: read_long,
-    PhysicalOffset: read_long,
-    QueueOffset: read_long,
 }
 """Type of a field -> its parser. A bare `int` has none: Java's size must be given."""
 _MOST: dict[Any, int] = {read_int: INT_MAX, read_long: LONG_MAX}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from roquet.common.units import Int32, Int64, PhysicalOffset, QueueOffset
+from roquet.common.units import Int32, Int64
 from roquet.protocol.headers import Header
 from roquet.protocol.records.message import DEFAULT_TOPIC
 
@@ -67,7 +67,7 @@ class SendAnswer(Header):
 
     msg_id: str
     queue_id: Int32
-    queue_offset: QueueOffset
+    queue_offset: Int64
     transaction_id: str | None = None
     msg_region: str | None = "DefaultRegion"
     trace_on: bool | None = True
@@ -104,7 +104,7 @@ class SendBackHeader(Header):
     topic.
     """
 
-    offset: PhysicalOffset
+    offset: Int64
     group: str
     delay_level: Int32
     origin_msg_id: str | None = None

@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.records.columns import Bools, Ints, byte_rows, gather, leading, scatter
 from roquet.protocol.records.layout import (
     FIELDS,
@@ -192,11 +191,11 @@ class RecordBlock:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def records(self) -> Iterator[tuple[PhysicalOffset, memoryview]]:
+    def records(self) -> Iterator[tuple[int, memoryview]]:
         """Yield physical offset and bytes of each record."""
         view = memoryview(self.data)
         for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
-            yield PhysicalOffset(self.at + start), view[start:end]
+            yield self.at + start, view[start:end]
 
     def first(self, count: int) -> RecordBlock:
         """The first `count` records."""

@@ -10,7 +10,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, overload
 
-from roquet.common.units import INT_MAX, INT_MIN, PhysicalOffset
+from roquet.common.units import INT_MAX, INT_MIN
 from roquet.errors import MessageError
 
 if TYPE_CHECKING:  # a client that is imported does not load numpy
@@ -343,17 +343,17 @@ _ID_V4: Final = Struct(">4siq")
 _ID_V6: Final = Struct(">16siq")
 
 
-def offset_message_id(store_host: bytes, at: PhysicalOffset) -> str:
+def offset_message_id(store_host: bytes, physical: int) -> str:
     """The offset message id: store host and physical offset in hexadecimal digits.
 
     A damaged record may have a negative offset, which is encoded as Java does.
 
     :param store_host: address and port, as stored.
     """
-    return (store_host + at.to_bytes(8, "big", signed=True)).hex().upper()
+    return (store_host + physical.to_bytes(8, "big", signed=True)).hex().upper()
 
 
-def parse_offset_message_id(message_id: str) -> tuple[bytes, int, PhysicalOffset]:
+def parse_offset_message_id(message_id: str) -> tuple[bytes, int, int]:
     """Decode an offset message id to address bytes, port and physical offset.
 
     :raises MessageError: `message_id` is none. A client's UNIQ_KEY of the same length is recognized
@@ -368,4 +368,4 @@ def parse_offset_message_id(message_id: str) -> tuple[bytes, int, PhysicalOffset
         ) from error
     if not 0 < port < 65536 or at < 0:
         raise MessageError(f"{message_id!r} is no offset message id: port {port}, offset {at}")
-    return address, port, PhysicalOffset(at)
+    return address, port, at

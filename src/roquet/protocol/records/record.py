@@ -11,7 +11,6 @@ from ipaddress import ip_address
 from operator import attrgetter
 from typing import Final
 
-from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.layout import (
     FIELDS,
@@ -53,15 +52,15 @@ class Record:
 
     queue_id: int
     flag: int
-    queue_offset: QueueOffset
-    physical_offset: PhysicalOffset
+    queue_offset: int
+    physical_offset: int
     sys_flag: int
     born_ms: int
     born_host: bytes
     store_ms: int
     store_host: bytes
     reconsume_times: int
-    prepared_offset: PhysicalOffset
+    prepared_offset: int
     body: bytes
     topic: str
     properties_text: str
@@ -110,26 +109,28 @@ def host_bits(born_host: bytes, store_host: bytes) -> int:
     )
 
 
-def check(data: memoryview, at: PhysicalOffset, *, verify: bool) -> None:
+def check(data: memoryview, physical: int, *, verify: bool) -> None:
     """Check the record `data` without decoding it.
 
-    The sizes of its parts must add up, and its physical offset must be `at`. The checksum covers
-    the body alone. A record of which only the beginning was written (by a slave that received no
-    more, or by a drive that lost power) ends with zeros. It is recognized by them: no topic has a
-    zero byte, and no broker stores properties that end with one.
+    The sizes of its parts must add up, and its physical offset must be `physical`. The checksum
+    covers the body alone. A record of which only the beginning was written (by a slave that
+    received no more, or by a drive that lost power) ends with zeros. It is recognized by them: no
+    topic has a zero byte, and no broker stores properties that end with one.
 
     :param verify: also compare the body with its checksum.
     :raises CorruptRecord: the record is damaged.
     """
     size = len(data)
     magic, crc, physical_offset, sys_flag = _TO_CHECK.unpack_from(data)
-    body_at, body_end, topic_at, properties_at = find_parts(data, 0, size, magic, sys_flag, at)
-    if physical_offset != at:
-        raise CorruptRecord(at, "its physical offset field has another value")
+    body_at, body_end, topic_at, properties_at = find_parts(
+        data, 0, size, magic, sys_flag, physical
+    )
+    if physical_offset != physical:
+        raise CorruptRecord(physical, "its physical offset field has another value")
     if 0 in data[topic_at : properties_at - 2] or (properties_at < size and not data[-1]):
-        raise CorruptRecord(at, "its topic or properties were not written completely")
+        raise CorruptRecord(physical, "its topic or properties were not written completely")
     if verify and checksum(data[body_at:body_end]) != crc:
-        raise CorruptRecord(at, BAD_CHECKSUM)
+        raise CorruptRecord(physical, BAD_CHECKSUM)
 
 
 def decode(data: bytes | bytearray | memoryview, at: int = 0, *, verify: bool = False) -> Record:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roquet.common.units import PhysicalOffset
 from roquet.protocol.records.block import (
     RecordLayouts,
     find_layouts,
@@ -289,7 +288,7 @@ class _Columns:
         begins, ends = self._at("store_host")[rows], self._at("reconsume_times")[rows]
         physical = self._head["physical_offset"][rows]
         return [
-            offset_message_id(self._data[begin:end], PhysicalOffset(at))
+            offset_message_id(self._data[begin:end], at)
             for begin, end, at in zip(
                 begins.tolist(), ends.tolist(), physical.tolist(), strict=True
             )

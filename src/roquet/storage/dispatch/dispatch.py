@@ -16,7 +16,6 @@ from itertools import takewhile
 from typing import Final, Protocol
 
 from roquet.common.steps import Steps, in_parts
-from roquet.common.units import PhysicalOffset
 from roquet.errors import NO_ROOM, CorruptRecord, UnreadableFile
 from roquet.protocol.java_numbers import int_or
 from roquet.protocol.records import message as m
@@ -78,7 +77,7 @@ class Dispatch:
         self._queues = queues
         self._index = index
         self._delay_ms = delay_ms
-        self.position = PhysicalOffset(0)
+        self.position = 0
         """The log is dispatched up to this physical offset."""
         self.store_ms = 0
         """The latest store time of the records dispatched here, ms."""
@@ -99,7 +98,7 @@ class Dispatch:
         record is damage then. On a slave the master may send the rest of it."""
         self.verifies = False
         """Whether to verify the next records, since recovery has not verified them."""
-        self.taken: Collection[tuple[ConsumeQueue, int, PhysicalOffset]] = ()
+        self.taken: Collection[tuple[ConsumeQueue, int, int]] = ()
         """Queue offsets of damaged records and their physical offsets. No other message may get
         these queue offsets."""
         self.stopped: CorruptRecord | None = None
@@ -141,7 +140,7 @@ class Dispatch:
         by = self._held_up_by
         return self.is_held_up and isinstance(by, OSError) and by.errno in NO_ROOM
 
-    def pass_over(self, end: PhysicalOffset) -> Steps[bool]:
+    def pass_over(self, end: int) -> Steps[bool]:
         """Continue at `end` without the records before it, which are going to be deleted.
 
         They are not delivered, and while this process runs no other message gets their queue
@@ -150,7 +149,7 @@ class Dispatch:
         :returns: False if some of them were dispatched meanwhile; then the records must stay.
         """
         begin = self.position
-        lasts: dict[ConsumeQueue, tuple[int, PhysicalOffset]] = {}
+        lasts: dict[ConsumeQueue, tuple[int, int]] = {}
         for part in in_parts(takewhile(lambda record: record[0] < end, records(self._log, begin))):
             for at, data in part:
                 request = read_dispatch_request(at, data)
@@ -260,13 +259,13 @@ class Dispatch:
         )  # fmt: skip
         return [] if queue is None else [queue]
 
-    def _put_blank(self, queue: ConsumeQueue, offset: int, at: PhysicalOffset) -> None:
-        """Write a blank for the damaged record at `at`, unless the queue has an entry for it."""
-        if offset >= queue.max_offset and at >= queue.log_end and queue.can_go_on_at(offset):
+    def _put_blank(self, queue: ConsumeQueue, offset: int, physical: int) -> None:
+        """Write a blank for the damaged record at `physical` unless the queue has an entry."""
+        if offset >= queue.max_offset and physical >= queue.log_end and queue.can_go_on_at(offset):
             try:
                 queue.make_room(1, offset)
                 queue.skip_to(offset)
-                queue.put_blank(at)
+                queue.put_blank(physical)
             except UnreadableFile:
                 if not self.lose(queue):
                     raise
@@ -331,7 +330,7 @@ class Dispatch:
             for topic, keys, numbers in rows.keys:
                 self._index.add_many(topic, keys, block.physical[numbers], rows.store_ms[numbers])
         self.store_ms = max(self.store_ms, int(rows.store_ms.max()))
-        self.position = PhysicalOffset(block.at + int(block.ends[-1]))
+        self.position = block.at + int(block.ends[-1])
         return grown
 
     def _put_part(self, part: QueuePart) -> ConsumeQueue | None:
@@ -358,7 +357,7 @@ class Dispatch:
         """Dispatch the record at `position` and move on; returns the queue if it grew."""
         queue = self.put(request)
         self.store_ms = max(self.store_ms, request.store_ms)
-        self.position = PhysicalOffset(request.physical + request.size)
+        self.position = request.physical + request.size
         return queue
 
     def put(self, request: DispatchRequest) -> ConsumeQueue | None:

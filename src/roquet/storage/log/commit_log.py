@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, DamagedFiles, StoreError, UnreadableFile
 from roquet.protocol.records.block import RecordBlock, record_starts
 from roquet.protocol.records.columns import Ints
@@ -65,17 +64,17 @@ class CommitLog:
         self.folders = folders.all
         self._segments = Segments(disk, folders, file_size, "mappedFileSizeCommitLog")
         self.file_size = file_size
-        self.end = PhysicalOffset(0)
+        self.end = 0
         """The physical offset of the next record."""
-        self.flushed_to = PhysicalOffset(0)
+        self.flushed_to = 0
         """The log is durable up to this physical offset."""
         self._file: DiskFile | None = None
         self._buffer: mmap.mmap | bytearray = bytearray()
         self._file_start = 0
         self._pool = pool
         self._sync_health = SyncHealth() if sync_health is None else sync_health
-        self._committed_to = PhysicalOffset(0)
-        self.mapped_from = PhysicalOffset(0)
+        self._committed_to = 0
+        self.mapped_from = 0
         """Bytes from this physical offset on were written by this process. They are in the page
         cache as a rule and are read through the mapping; earlier ones are read with `pread`
         (decision 0026)."""
@@ -101,20 +100,20 @@ class CommitLog:
             self._segments.load()
         except DamagedFiles as error:
             raise StoreError(f"{error}; {error.advice}") from error
-        self.end = self.flushed_to = PhysicalOffset(self._segments.capacity_end)
+        self.end = self.flushed_to = self._segments.capacity_end
         self._committed_to = self.end
 
     @property
-    def start(self) -> PhysicalOffset:
+    def start(self) -> int:
         """Physical offset of the first byte that still exists; `end` while there are no files."""
-        return PhysicalOffset(self._segments.start) if self._segments.starts else self.end
+        return self._segments.start if self._segments.starts else self.end
 
     @property
     def file_starts(self) -> list[int]:
         return self._segments.starts
 
     @property
-    def readable_to(self) -> PhysicalOffset:
+    def readable_to(self) -> int:
         """The physical offset before which bytes are in the files, and not only in the buffer."""
         return self.end if self._pool is None else self._committed_to
 
@@ -127,7 +126,7 @@ class CommitLog:
             else 0
         )
 
-    def place(self, size: int) -> tuple[mmap.mmap | bytearray, int, PhysicalOffset]:
+    def place(self, size: int) -> tuple[mmap.mmap | bytearray, int, int]:
         """Prepare to write `size` bytes of records after the log's end.
 
         The bytes become part of the log by `take`. A caller that cannot fill them leaves them as
@@ -141,12 +140,12 @@ class CommitLog:
             at = self._more_room(size)
         return self._buffer, at - self._file_start, at
 
-    def take(self, end: PhysicalOffset) -> None:
+    def take(self, end: int) -> None:
         """Move the log's end to `end`, after the caller has written the bytes before it."""
         assert self.end < end <= self._room_end - BLANK_SIZE, "no room was made for it"
         self.end = end
 
-    def make_room(self, size: int) -> PhysicalOffset:
+    def make_room(self, size: int) -> int:
         """Make sure that `size` bytes of records fit after the log's end.
 
         They fit if 8 bytes (`BLANK_SIZE`) remain after them. Otherwise a blank closes the file, as
@@ -174,9 +173,9 @@ class CommitLog:
         else:
             index = self.end - self._file_start
             self._buffer[index : index + len(records)] = records
-        self.end = PhysicalOffset(self.end + len(records))
+        self.end = self.end + len(records)
 
-    def _more_room(self, size: int) -> PhysicalOffset:
+    def _more_room(self, size: int) -> int:
         if size + BLANK_SIZE > self.file_size:
             raise ValueError(
                 f"a record of {size} bytes does not fit into a file of {self.file_size}"
@@ -207,7 +206,7 @@ class CommitLog:
         index = self.end - self._file_start
         self._buffer[index : index + BLANK_SIZE] = blank(self.file_size - index)
         self.commit(BLANK_SIZE)
-        self._committed_to = self.end = PhysicalOffset(self._file_start + self.file_size)
+        self._committed_to = self.end = self._file_start + self.file_size
         self._enter_end()
 
     def commit(self, more: int = 0) -> None:
@@ -233,16 +232,16 @@ class CommitLog:
             self._file.reserve(self._room_end - self._file_start, room_end - self._file_start)
             self._room_end = room_end
 
-    def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
+    def replicate(self, physical: int, data: bytes | memoryview) -> None:
         """Append bytes of the master's log at the physical offset that they have there.
 
-        :raises ValueError: `at` is not the log's end, nor, for an empty log, the start of a file.
+        :raises ValueError: `physical` is not the log's end, nor the start of a file (empty log).
         :raises OSError: the drive is full; the bytes before the new `end` were written.
         """
-        if not self._segments.starts and at % self.file_size == 0:
-            self.end = self.flushed_to = self._committed_to = at
-        if at != self.end:
-            raise ValueError(f"bytes for offset {at}, the log ends at {self.end}")
+        if not self._segments.starts and physical % self.file_size == 0:
+            self.end = self.flushed_to = self._committed_to = physical
+        if physical != self.end:
+            raise ValueError(f"bytes for offset {physical}, the log ends at {self.end}")
         self._sync_health.check()
         while data:
             self._enter_end()
@@ -251,32 +250,32 @@ class CommitLog:
             self.write(piece)
             data = data[len(piece) :]
 
-    def read(self, at: PhysicalOffset, size_max: int) -> bytes:
-        """Up to `size_max` bytes from `at`, of one file and before `readable_to`.
+    def read(self, physical: int, size_max: int) -> bytes:
+        """Up to `size_max` bytes from `physical`, of one file and before `readable_to`.
 
-        Empty if the log has no byte at `at`.
+        Empty if the log has no byte at `physical`.
 
         :raises UnreadableFile: the file was truncated, or the drive cannot read the bytes.
         """
-        return self._segments.read(at, min(at + size_max, self.readable_to))
+        return self._segments.read(physical, min(physical + size_max, self.readable_to))
 
-    def copies(self, start: PhysicalOffset, end: PhysicalOffset) -> Iterator[bytes]:
+    def copies(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes from `start` to `end` as `read` returns them, across files."""
         while start < end:
             piece = self.read(start, min(BLOCK_SIZE, end - start))
             if not piece:
                 return
             yield piece
-            start = PhysicalOffset(start + len(piece))
+            start = start + len(piece)
 
-    def next_data(self, at: PhysicalOffset) -> PhysicalOffset:
-        """The first physical offset from `at` on that is not in a sparse part of a file.
+    def next_data(self, physical: int) -> int:
+        """The first physical offset from `physical` on that is not in a sparse part of a file.
 
         It is the end if there is none.
 
         Sparse parts of files were never written and read as zeros.
         """
-        return PhysicalOffset(min(self._segments.next_data(at), self.readable_to))
+        return min(self._segments.next_data(physical), self.readable_to)
 
     def record_bytes(self, at: int, size: int) -> bytes | None:
         """The `size` bytes at `at`, which a queue entry names; None once their file is deleted."""
@@ -326,10 +325,10 @@ class CommitLog:
         Clients may ask for any offset. The size is checked before the bytes are read, since bytes
         within a body may look like a record of gigabytes.
         """
-        size = size_at(self.read(PhysicalOffset(at), HEAD_SIZE), at) if at >= self.start else 0
+        size = size_at(self.read(at, HEAD_SIZE), at) if at >= self.start else 0
         if not size:
             return None
-        data = self.read(PhysicalOffset(at), size)
+        data = self.read(at, size)
         try:
             record = decode(data)
         except CorruptRecord:
@@ -370,61 +369,61 @@ class CommitLog:
         if self._file is not None:
             self._file.require_whole()
 
-    def blocks(self, at: PhysicalOffset, *, is_whole: bool = False) -> Iterator[RecordBlock]:
-        """The records from `at` to the end in blocks of many; blanks are skipped.
+    def blocks(self, physical: int, *, is_whole: bool = False) -> Iterator[RecordBlock]:
+        """The records from `physical` to the end in blocks of many; blanks are skipped.
 
         It ends at a record whose bytes are not all in the log yet.
 
         :param is_whole: no more bytes will follow, so that an incomplete record is damage.
         :raises CorruptRecord: neither a record nor a blank begins there.
         """
-        while at + BLANK_SIZE <= self.readable_to:
-            data = self.read(at, BLOCK_SIZE)
+        while physical + BLANK_SIZE <= self.readable_to:
+            data = self.read(physical, BLOCK_SIZE)
             starts, end = record_starts(data)
             if not starts:
-                size = self._first_size(at)
+                size = self._first_size(physical)
                 if size is None:
-                    at = self.next_file(at)
+                    physical = self.next_file(physical)
                     continue
-                data = self.read(at, size)
+                data = self.read(physical, size)
                 if len(data) < size and is_whole:
-                    raise CorruptRecord(at, f"size {size}, beyond the log's end")
+                    raise CorruptRecord(physical, f"size {size}, beyond the log's end")
                 if len(data) < size:
                     return
                 starts, end = [0], size
-            yield RecordBlock(at, data, starts, end)
-            at = PhysicalOffset(at + end)
+            yield RecordBlock(physical, data, starts, end)
+            physical = physical + end
 
-    def _first_size(self, at: PhysicalOffset) -> int | None:
-        """The size of the record at `at`, which is not whole in a block; None for a blank.
+    def _first_size(self, physical: int) -> int | None:
+        """The size of the record at `physical`, which is not whole in a block; None for a blank.
 
         :raises CorruptRecord: neither a record nor a blank begins there.
         """
-        data = self.read(at, BLANK_SIZE)
+        data = self.read(physical, BLANK_SIZE)
         if len(data) < BLANK_SIZE:
-            raise CorruptRecord(at, "too near to the file's end")
+            raise CorruptRecord(physical, "too near to the file's end")
         size, magic = size_and_magic(data, 0)
         if magic == BLANK_MAGIC:
             return None
-        if not is_record_head(size, magic, self.next_file(at) - at):
-            raise CorruptRecord(at, f"size {size}, magic {magic:#010x}")
+        if not is_record_head(size, magic, self.next_file(physical) - physical):
+            raise CorruptRecord(physical, f"size {size}, magic {magic:#010x}")
         return size
 
-    def is_closed_at(self, at: PhysicalOffset) -> bool:
-        """Whether the blank that closes a file begins at `at`."""
-        data = self.read(at, BLANK_SIZE)
+    def is_closed_at(self, physical: int) -> bool:
+        """Whether the blank that closes a file begins at `physical`."""
+        data = self.read(physical, BLANK_SIZE)
         return len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC
 
-    def walk(self, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, memoryview]]:
+    def walk(self, physical: int) -> Iterator[tuple[int, memoryview]]:
         """Each record of `blocks` with its physical offset."""
-        for block in self.blocks(at):
+        for block in self.blocks(physical):
             yield from block.records()
 
-    def next_file(self, at: PhysicalOffset) -> PhysicalOffset:
-        """The start of the file after the one that holds `at`."""
-        return PhysicalOffset(at - at % self.file_size + self.file_size)
+    def next_file(self, physical: int) -> int:
+        """The start of the file after the one that holds `physical`."""
+        return physical - physical % self.file_size + self.file_size
 
-    def truncate(self, end: PhysicalOffset) -> None:
+    def truncate(self, end: int) -> None:
         """End the log at `end`: delete the files after it, and zero the rest of its file, durably.
 
         Old records left there would become valid for a later recovery as soon as new records end
@@ -443,11 +442,11 @@ class CommitLog:
         self._committed_to = end
         self._file, self._buffer, self._room_end = None, bytearray(), 0
 
-    def synced_until(self, at: PhysicalOffset) -> None:
-        """Set `flushed_to` back to `at`: a recovered log may not be durable from there on."""
-        self.flushed_to = min(at, self.end)
+    def synced_until(self, physical: int) -> None:
+        """Set `flushed_to` back to `physical`: a recovered log may not be durable from there on."""
+        self.flushed_to = min(physical, self.end)
 
-    def synced(self, end: PhysicalOffset) -> None:
+    def synced(self, end: int) -> None:
         """Move `flushed_to` to `end` after a sync, unless a sync of the store has failed."""
         if self._sync_health.failure is None:
             self.flushed_to = max(self.flushed_to, end)
@@ -456,7 +455,7 @@ class CommitLog:
         """Let `make_room` refuse from now on, since a sync has failed."""
         self._room_end = 0
 
-    def sync_work(self, end: PhysicalOffset) -> Callable[[], None]:
+    def sync_work(self, end: int) -> Callable[[], None]:
         """A function that makes the bytes before `end` durable; it may run off the loop.
 
         The caller calls `synced` when it has run.
@@ -483,7 +482,7 @@ class CommitLog:
         """When the file that begins at `start` was last written, ms since 1970."""
         return self._segments.modified_ms(start)
 
-    def forget_before(self, start: PhysicalOffset) -> list[Deletion]:
+    def forget_before(self, start: int) -> list[Deletion]:
         """Forget the files that end at or before `start`; returns their deletions."""
         return self._segments.forget_before(start)
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.layout import (
@@ -56,8 +55,8 @@ class Hole:
     `request`: the dispatch request of the record at `start`, if only its body is damaged.
     """
 
-    start: PhysicalOffset
-    end: PhysicalOffset
+    start: int
+    end: int
     reason: str
     request: DispatchRequest | None = None
 
@@ -90,12 +89,12 @@ class HoleScanner:
         self.is_done = True
         self.is_whole = False
 
-    def find(self, at: PhysicalOffset) -> PhysicalOffset | None:
-        """The end of the hole that begins at `at`; None if nothing valid after it is known yet."""
+    def find(self, physical: int) -> int | None:
+        """The end of the hole that begins at `physical`; None if nothing valid follows yet."""
         self.is_done = True
-        size, magic = self._head(at)
-        next_at = PhysicalOffset(at + size)
-        if is_record_head(size, magic, self._log.next_file(at) - at - BLANK_SIZE):
+        size, magic = self._head(physical)
+        next_at = physical + size
+        if is_record_head(size, magic, self._log.next_file(physical) - physical - BLANK_SIZE):
             if next_at + BLANK_SIZE <= self._log.readable_to:
                 # not verified: if the next record's body is damaged, it is a hole of its own
                 found = self._judge(next_at, verify=False)
@@ -103,7 +102,7 @@ class HoleScanner:
                 found = self._unfinished
             if found is not _Found.NOTHING:
                 return next_at if found is _Found.VALID else None
-        return self._search(at)
+        return self._search(physical)
 
     @property
     def _unfinished(self) -> _Found:
@@ -112,16 +111,16 @@ class HoleScanner:
 
     def _head(self, at: int) -> tuple[int, int]:
         """Size and magic number at `at`."""
-        data = self._log.read(PhysicalOffset(at), BLANK_SIZE)
+        data = self._log.read(at, BLANK_SIZE)
         return size_and_magic(data, 0) if len(data) == BLANK_SIZE else (0, 0)
 
-    def _search(self, hole: PhysicalOffset) -> PhysicalOffset | None:
+    def _search(self, hole: int) -> int | None:
         """Try each offset after `hole` at which a magic number indicates a record or a blank."""
         if self._hole != hole:
             self._hole, self._searched_to = hole, hole + 1
         left = self._at_once
         end = self._log.readable_to
-        at = self._log.next_data(PhysicalOffset(self._searched_to))
+        at = self._log.next_data(self._searched_to)
         while at < end:
             if left <= 0:
                 self.is_done = False
@@ -129,12 +128,12 @@ class HoleScanner:
             data = self._log.read(at, _PIECE + BLANK_SIZE)
             for place in find_heads(data):
                 found = (
-                    self._judge(PhysicalOffset(at + place), verify=True)
+                    self._judge(at + place, verify=True)
                     if place >= 0 and at + place > hole
                     else _Found.NOTHING
                 )
                 if found is not _Found.NOTHING:
-                    return PhysicalOffset(at + place) if found is _Found.VALID else None
+                    return (at + place) if found is _Found.VALID else None
             # a magic number may lie across the piece's end, but not across the file's
             if at + len(data) < self._log.next_file(at):
                 if len(data) <= BLANK_SIZE:
@@ -143,28 +142,28 @@ class HoleScanner:
             else:
                 self._searched_to = self._log.next_file(at)
             left -= len(data)
-            at = self._log.next_data(PhysicalOffset(self._searched_to))
+            at = self._log.next_data(self._searched_to)
         return None
 
-    def _judge(self, at: PhysicalOffset, *, verify: bool) -> _Found:
-        """What begins at `at`; with `verify` a record's body must match its checksum."""
-        size, magic = self._head(at)
-        room = self._log.next_file(at) - at
+    def _judge(self, physical: int, *, verify: bool) -> _Found:
+        """What begins at `physical`; with `verify` a record's body must match its checksum."""
+        size, magic = self._head(physical)
+        room = self._log.next_file(physical) - physical
         if magic == BLANK_MAGIC and size == room:
             return _Found.VALID
         if not is_record_head(size, magic, room):
             return _Found.NOTHING
-        head = self._log.read(at, _PHYSICAL_OFFSET.size)
+        head = self._log.read(physical, _PHYSICAL_OFFSET.size)
         if len(head) < _PHYSICAL_OFFSET.size:
             return self._unfinished
         # checked before the whole record is read: a body may be full of bytes that look like heads
-        if _PHYSICAL_OFFSET.unpack(head)[0] != at:
+        if _PHYSICAL_OFFSET.unpack(head)[0] != physical:
             return _Found.NOTHING
-        data = self._log.read(at, size)
+        data = self._log.read(physical, size)
         if len(data) < size:
             return self._unfinished
         try:
-            check(memoryview(data), at, verify=verify)
+            check(memoryview(data), physical, verify=verify)
         except CorruptRecord:
             return _Found.NOTHING
         return _Found.VALID
@@ -172,13 +171,13 @@ class HoleScanner:
 
 def pieces(
     log: CommitLog,
-    at: PhysicalOffset,
+    physical: int,
     ends: HoleScanner,
     *,
     verify: bool = False,
     known: Collection[int] = (),
 ) -> Iterator[RecordBlock | Hole]:
-    """Walk the log from `at` to its end: blocks of sound records, and the holes between them.
+    """Walk the log from `physical` to its end: blocks of sound records, and the holes between them.
 
     It ends at a record whose bytes are not all in the log yet.
 
@@ -191,11 +190,11 @@ def pieces(
     while True:
         error: CorruptRecord | None = None
         try:
-            for block in log.blocks(at, is_whole=ends.is_whole):
+            for block in log.blocks(physical, is_whole=ends.is_whole):
                 count, error = _sound_count(block, verify=verify, known=known)
                 if count:
                     yield block.first(count)
-                    at = PhysicalOffset(block.at + int(block.ends[count - 1]))
+                    physical = block.at + int(block.ends[count - 1])
                 if error is not None:
                     break
             else:
@@ -203,18 +202,18 @@ def pieces(
         except CorruptRecord as damaged:
             error = damaged
         assert error is not None
-        at = PhysicalOffset(error.at)
-        end = ends.find(at)
+        physical = error.at
+        end = ends.find(physical)
         if end is None:
             raise error
-        yield Hole(at, end, error.reason, _request_of_damaged(log, at, end))
-        at = end
+        yield Hole(physical, end, error.reason, _request_of_damaged(log, physical, end))
+        physical = end
 
 
-def records(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, memoryview]]:
-    """Each sound record from `at` on with its physical offset; ends where nothing valid follows."""
+def records(log: CommitLog, physical: int) -> Iterator[tuple[int, memoryview]]:
+    """Each sound record from `physical` on, with its physical offset."""
     try:
-        for piece in pieces(log, at, HoleScanner(log, at_once=log.file_size)):
+        for piece in pieces(log, physical, HoleScanner(log, at_once=log.file_size)):
             if not isinstance(piece, Hole):
                 yield from piece.records()
     except CorruptRecord:
@@ -232,7 +231,7 @@ def _sound_count(
     starts, end_of_data = block.starts[count:].tolist(), block.ends[count:].tolist()
     view = memoryview(block.data)
     for start, end in zip(starts, end_of_data, strict=True):
-        at = PhysicalOffset(block.at + start)
+        at = block.at + start
         if at in known:
             return count, CorruptRecord(at, BAD_CHECKSUM)
         try:
@@ -243,20 +242,18 @@ def _sound_count(
     return count, None
 
 
-def _request_of_damaged(
-    log: CommitLog, at: PhysicalOffset, end: PhysicalOffset
-) -> DispatchRequest | None:
+def _request_of_damaged(log: CommitLog, physical: int, end: int) -> DispatchRequest | None:
     """The dispatch request of a record whose body alone is damaged; None if more of it is."""
-    head = log.read(at, BLANK_SIZE)
+    head = log.read(physical, BLANK_SIZE)
     size = size_and_magic(head, 0)[0] if len(head) == BLANK_SIZE else 0
-    data = log.read(at, size) if SIZE_MIN <= size <= end - at else b""
+    data = log.read(physical, size) if SIZE_MIN <= size <= end - physical else b""
     if len(data) < SIZE_MIN:
         return None
     try:
-        check(memoryview(data), at, verify=False)
+        check(memoryview(data), physical, verify=False)
     except CorruptRecord:
         return None
-    return read_dispatch_request(at, memoryview(data))
+    return read_dispatch_request(physical, memoryview(data))
 
 
 def is_lost_write(log: CommitLog, hole: Hole) -> bool:

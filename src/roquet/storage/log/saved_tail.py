@@ -13,7 +13,6 @@ from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import Final
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.storage.files.disk import Disk
 from roquet.storage.files.segments import NAME_DIGITS, file_name
@@ -40,8 +39,8 @@ class TruncatedTail:
     `end` is the end of its last byte that is not zero; `records` counts the whole records in it.
     """
 
-    at: PhysicalOffset
-    end: PhysicalOffset
+    at: int
+    end: int
     records: int
 
     @property
@@ -49,31 +48,31 @@ class TruncatedTail:
         return self.end - self.at
 
 
-def tail_from(log: CommitLog, at: PhysicalOffset) -> TruncatedTail | None:
-    """The bytes in the log's files from `at` on; None if they are all zero."""
-    end = at
-    for start, data in _data(log, at):
-        end = PhysicalOffset(start + len(data.rstrip(b"\0")))
-    return TruncatedTail(at, end, _whole_records(log, at)) if end > at else None
+def tail_from(log: CommitLog, physical: int) -> TruncatedTail | None:
+    """The bytes in the log's files from `physical` on; None if they are all zero."""
+    end = physical
+    for start, data in _data(log, physical):
+        end = start + len(data.rstrip(b"\0"))
+    return TruncatedTail(physical, end, _whole_records(log, physical)) if end > physical else None
 
 
-def _data(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, bytes]]:
-    """The pieces of the log from `at` on that are not all zeros, with their physical offsets."""
-    at = log.next_data(at)
-    while at < log.readable_to:
-        data = log.read(at, _PIECE - at % _PIECE)
+def _data(log: CommitLog, physical: int) -> Iterator[tuple[int, bytes]]:
+    """The pieces of the log from `physical` on that are not all zeros, with their offsets."""
+    physical = log.next_data(physical)
+    while physical < log.readable_to:
+        data = log.read(physical, _PIECE - physical % _PIECE)
         if not data:
             return
         if data.strip(b"\0"):
-            yield at, data
-        at = log.next_data(PhysicalOffset(at + len(data)))
+            yield physical, data
+        physical = log.next_data(physical + len(data))
 
 
-def _whole_records(log: CommitLog, at: PhysicalOffset) -> int:
-    """How many whole records the log has from `at` on."""
+def _whole_records(log: CommitLog, physical: int) -> int:
+    """How many whole records the log has from `physical` on."""
     records = 0
     try:
-        for piece in pieces(log, at, HoleScanner(log, at_once=SIZE_MAX), verify=True):
+        for piece in pieces(log, physical, HoleScanner(log, at_once=SIZE_MAX), verify=True):
             records += 0 if isinstance(piece, Hole) else len(piece)
     except CorruptRecord:
         pass
@@ -160,11 +159,9 @@ def _file_starts(log: CommitLog, tail: TruncatedTail) -> range:
     return range(tail.at - tail.at % log.file_size, tail.end, log.file_size)
 
 
-def _data_of_file(
-    log: CommitLog, tail: TruncatedTail, start: int
-) -> Iterator[tuple[PhysicalOffset, bytes]]:
+def _data_of_file(log: CommitLog, tail: TruncatedTail, start: int) -> Iterator[tuple[int, bytes]]:
     """`_data` of the tail in the file that begins at `start`."""
-    in_file = _data(log, PhysicalOffset(max(tail.at, start)))
+    in_file = _data(log, max(tail.at, start))
     return takewhile(lambda piece: piece[0] < start + log.file_size, in_file)
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from roquet.common.units import LONG_MAX, PhysicalOffset
+from roquet.common.units import LONG_MAX
 from roquet.errors import UnreadableFile
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.layout import SIZE_MIN
@@ -398,7 +398,7 @@ class ConsumeQueue:
         """Store time (ms) and filter bits of an entry's message; None if it has no filter bits."""
         return None
 
-    def last_within(self, spans: Sequence[tuple[int, int]]) -> tuple[int, PhysicalOffset] | None:
+    def last_within(self, spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
         """Queue offset and physical offset of the last record within one of the `spans`, if any.
 
         :param spans: start and end of parts of the log, ascending.
@@ -417,7 +417,7 @@ class ConsumeQueue:
                 is_within |= (physical >= first) & (ends <= last) & (entries["size"] >= SIZE_MIN)
             found = np.flatnonzero(is_within)
             if len(found):
-                return begin + int(found[-1]), PhysicalOffset(int(physical[found[-1]]))
+                return begin + int(found[-1]), int(physical[found[-1]])
             if int(physical[0]) < spans[0][0]:
                 return None
             end = begin

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.block import RecordBlock, record_starts
 from roquet.protocol.records.layout import (
@@ -157,7 +156,7 @@ def error_of(block: RecordBlock, number: int) -> CorruptRecord:
     """Return the error of record `number` of a block, which must be invalid."""
     at, end = int(block.starts[number]), int(block.ends[number])
     try:
-        check(memoryview(block.data)[at:end], PhysicalOffset(block.at + at), verify=False)
+        check(memoryview(block.data)[at:end], block.at + at, verify=False)
     except CorruptRecord as error:
         return error
     raise AssertionError(f"the record at physical offset {block.at + at} is valid")
@@ -196,7 +195,7 @@ def arrival_at(log: SegmentFiles, at: int) -> DispatchRequest | str:
     try:
         if len(record) < size:
             return "its file ends within the record"
-        check(record, PhysicalOffset(at), verify=False)
+        check(record, at, verify=False)
         return read_dispatch_request(at, record)
     except CorruptRecord as error:
         return error.reason
