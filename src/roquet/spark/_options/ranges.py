@@ -5,7 +5,7 @@ Invariant: the partitions of a read cover each queue's range exactly once, and n
 Only a queue's master decides where the queue begins and ends, and whether messages are lost. A
 slave may lag, and a slave that was added late lacks old messages. So messages that a slave has can
 be read, but messages that it lacks are not known to be lost
-(docs/decisions/0030-only-a-master-says-where-a-queue-ends.md).
+(docs/decisions/0030-queue-bounds-come-from-masters.md).
 """
 
 from __future__ import annotations

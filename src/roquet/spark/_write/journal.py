@@ -3,7 +3,7 @@
 Before its first send a task writes an intent to every broker that it will send to. The intent's key
 names the batch and the partition, its body has the ends of the target queues. An attempt that finds
 an older intent with its key reads the queues from these ends, and does not send the rows that it
-finds. docs/decisions/0016-effectively-once.md says why that is enough, and what it cannot
+finds. docs/decisions/0016-effectively-once-sink.md says why that is enough, and what it cannot
 guarantee.
 
 Invariant: a queue is read only after a message stored later in the same commit log could be pulled.
