@@ -12,12 +12,11 @@ from roquet.client._consume.context import MemberContext
 from roquet.client._consume.local_offsets import local_offsets
 from roquet.client._consume.member import Member
 from roquet.client._consume.message_stream import MessageStream
-from roquet.client._consume.offsets import BrokerOffsets, OffsetStore
+from roquet.client._consume.offsets import BrokerOffsets, OffsetStore, Start
 from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
 from roquet.client._consume.send_back import NoSendBack, SendBack
-from roquet.client._consume.start_position import Start
 from roquet.client._net.client import Client
 from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.received import ReceivedMessage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Self, Unpack
 
+from roquet.client._net.broker_requests import AnswerCheck
 from roquet.client._net.client import Client
-from roquet.client._net.group_member import AnswerCheck
 from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE
 from roquet.client._send.encoder import MessageEncoder, MessageFields, message_of
 from roquet.client._send.queue_choice import pick_of

@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias, Unpack
 
 from roquet.client._consume.pull_request import HOLD_SWEEP_MS, pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
-from roquet.client._net import queue_calls
 from roquet.client._net.client import Client
 from roquet.client._net.routes import (
     MASTER_ID,
@@ -91,7 +90,7 @@ class PullConsumer(Client):
             the slave's queue may begin later.
         """
         choose = masters_only if of_master else read_addresses
-        return await queue_calls.min_offset(self._session, queue, self._timeout_ms, choose)
+        return await self._session.queues.min_offset(queue, self._timeout_ms, choose)
 
     async def max_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
         """The offset that the next message of a queue will have at the master.
@@ -100,25 +99,25 @@ class PullConsumer(Client):
             the slave may lag behind offsets that were read before.
         """
         choose = masters_only if of_master else read_addresses
-        return await queue_calls.max_offset(self._session, queue, self._timeout_ms, choose)
+        return await self._session.queues.max_offset(queue, self._timeout_ms, choose)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the message whose store time is nearest to `timestamp_ms`.
 
         :param timestamp_ms: milliseconds since 1970.
         """
-        return await queue_calls.offset_at(self._session, queue, timestamp_ms, self._timeout_ms)
+        return await self._session.queues.offset_at(queue, timestamp_ms, self._timeout_ms)
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         """The offset of `group` in a queue, or None if the broker has none.
 
         For a young queue brokers answer 0 instead of none (docs/pitfalls.md#trap-29).
         """
-        return await queue_calls.committed(self._session, group, queue, self._timeout_ms)
+        return await self._session.queues.committed(group, queue, self._timeout_ms)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the offset of `group` in a queue, the next one to consume, forwards or backwards."""
-        await queue_calls.commit(self._session, group, queue, lambda: offset, self._timeout_ms)
+        await self._session.queues.commit(group, queue, lambda: offset, self._timeout_ms)
 
     async def pull(
         self,

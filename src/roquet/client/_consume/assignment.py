@@ -10,9 +10,9 @@ from typing import Final
 
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.fetcher import QueueFetcher
+from roquet.client._consume.offsets import start_offset
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.process_queue import ProcessQueue
-from roquet.client._consume.start_position import start_offset
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.tasks import Tasks, attempt, cancel
 from roquet.errors import RoquetError

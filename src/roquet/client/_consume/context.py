@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from roquet.client._consume.allocation import Strategy
-from roquet.client._consume.offsets import OffsetStore
+from roquet.client._consume.offsets import OffsetStore, Start
 from roquet.client._consume.prefetch import PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
-from roquet.client._consume.start_position import Start
 from roquet.client._net.session import Session
 from roquet.protocol.bodies.tables import Subscription
 

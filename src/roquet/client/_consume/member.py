@@ -8,10 +8,10 @@ from typing import Final
 
 from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
+from roquet.client._consume.offsets import wire_name
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.rebalancer import Rebalancer
-from roquet.client._consume.start_position import wire_name
-from roquet.client._net.group_member import GroupMember
+from roquet.client._net.broker_requests import MemberCallbacks
 from roquet.client._net.tasks import Tasks, every
 from roquet.client.selector import check_filter
 from roquet.errors import RouteNotFound
@@ -28,7 +28,7 @@ LOCKS_LOOK_S: Final = 1.0
 class Member:
     """A member of a consumer group: pulls the queues that it gets into a prefetch buffer.
 
-    :param consume_directly: delivers a message of an administrator; see `GroupMember`.
+    :param consume_directly: delivers a message of an administrator; see `MemberCallbacks`.
     """
 
     def __init__(
@@ -55,8 +55,14 @@ class Member:
         for subscription in self._context.subscriptions.values():
             if not subscription.is_by_tag:
                 await check_filter(self._session, group, subscription)
-        member = GroupMember(
-            self._heartbeat_data,
+        data = ConsumerData(
+            group,
+            message_model=BROADCASTING if self._context.broadcast else CLUSTERING,
+            consume_from=wire_name(self._context.start),
+            subscriptions=tuple(self._context.subscriptions.values()),
+        )
+        member = MemberCallbacks(
+            data,
             self._wake,
             self._rebalancer.reset,
             self._assignment.states,
@@ -108,11 +114,3 @@ class Member:
         self._rebalancer.due.set()
         if self._locks is not None:
             self._locks.due.set()
-
-    def _heartbeat_data(self) -> ConsumerData:
-        return ConsumerData(
-            self._context.group,
-            message_model=BROADCASTING if self._context.broadcast else CLUSTERING,
-            consume_from=wire_name(self._context.start),
-            subscriptions=tuple(self._context.subscriptions.values()),
-        )

@@ -1,18 +1,22 @@
-"""Consumer offsets: the interface of the stores, and the store at the brokers.
+"""Consumer offsets: where they are stored, and where a group without one begins.
 
-See docs/protocol/consuming.md#committing.
+See docs/protocol/consuming.md#committing and docs/protocol/consuming.md#where-a-group-begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from datetime import datetime
+from typing import Final, Literal, Protocol, TypeAlias
 
-from roquet.client._net import queue_calls
 from roquet.client._net.session import Session
-from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.bodies.tables import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP
+from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
 
 TIMEOUT_MS: Final = 3000
+
+Start: TypeAlias = Literal["last", "first"] | datetime
+"""Where a group without a stored offset begins: the end, the beginning, or a store time."""
 
 
 class OffsetStore(Protocol):
@@ -66,7 +70,7 @@ class BrokerOffsets:
 
     async def load(self, queue: MessageQueue) -> int | None:
         """The offset that a broker has stored, or None."""
-        return await queue_calls.committed(self._session, self._group, queue, TIMEOUT_MS)
+        return await self._session.queues.committed(self._group, queue, TIMEOUT_MS)
 
     async def store(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
         """Commit the offset that `current_offset` returns, if it is higher than the stored one.
@@ -77,8 +81,8 @@ class BrokerOffsets:
         stored = self._stored.get(queue, -1)
         if offset < stored or (offset == stored and queue not in self._only_on_slave):
             return
-        at, offset = await queue_calls.commit(
-            self._session, self._group, queue, current_offset, TIMEOUT_MS
+        at, offset = await self._session.queues.commit(
+            self._group, queue, current_offset, TIMEOUT_MS
         )
         self._stored[queue] = offset
         if at.is_master:
@@ -98,3 +102,32 @@ class BrokerOffsets:
         """Drop the cached offset: the queue's next owner may commit another one."""
         self._stored.pop(queue, None)
         self._only_on_slave.discard(queue)
+
+
+def wire_name(start: Start) -> str:
+    """The name of `start` in heartbeats (`consumeFromWhere`)."""
+    if isinstance(start, datetime):
+        return FROM_TIMESTAMP
+    return FROM_FIRST if start == "first" else FROM_LAST
+
+
+async def start_offset(
+    session: Session, offsets: OffsetStore, queue: MessageQueue, start: Start
+) -> int:
+    """The stored offset of the group, or the one that `start` selects if none is stored.
+
+    For a young queue brokers answer 0 instead of none, so a new group gets all of a young topic
+    whatever `start` is (docs/pitfalls.md#trap-29).
+
+    :raises RoquetError: no broker could tell the offset.
+    """
+    stored = await offsets.load(queue)
+    if stored is not None and stored >= 0:
+        return stored
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if isinstance(start, datetime) and not is_retry:
+        return await session.queues.offset_at(queue, int(start.timestamp() * 1000), TIMEOUT_MS)
+    # All messages of the retry topic belong to this group, whatever `start` is.
+    if start == "first" or is_retry:
+        return max(0, await session.queues.min_offset(queue, TIMEOUT_MS))
+    return await session.queues.max_offset(queue, TIMEOUT_MS)

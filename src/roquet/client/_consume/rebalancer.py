@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Final
 
 from roquet.client._consume.allocation import allocate
 from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
-from roquet.client._net.group_members import member_ids
-from roquet.client._net.routes import subscribe_queues
+from roquet.client._net.routes import all_addresses, subscribe_queues
 from roquet.client._net.tasks import attempt, pause
-from roquet.errors import RouteNotFound
+from roquet.errors import RoquetError, RouteNotFound
+from roquet.protocol.bodies.tables import Route
+from roquet.protocol.headers.members import ConsumerGroupHeader
+from roquet.protocol.json.dialect import load
 from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 
+log = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 3000
 PERIOD_S: Final = 20.0
 SOON_S: Final = 3.0
 """The period while a topic does not exist yet, or another member has a queue's lock."""
@@ -76,14 +84,38 @@ class Rebalancer:
         queues = subscribe_queues(topic, route)
         if self._context.broadcast:
             return frozenset(queues)
-        members = await member_ids(self._session, self._group, route)
+        members = await self._member_ids(route)
         # A broker that started after the last heartbeat does not list this member yet.
         if self._session.client_id not in members:
             await self._session.membership.beat()
-            members = await member_ids(self._session, self._group, route)
+            members = await self._member_ids(route)
         if not members:
             return None
         return allocate(self._context.strategy, queues, members, self._session.client_id)
+
+    async def _member_ids(self, route: Route) -> list[str]:
+        """The client ids of the group's members; empty if no broker of the route returns a list.
+
+        Brokers are asked in random order, masters before slaves, until one returns a list.
+        """
+        addresses = [at for broker in route.brokers for at in all_addresses(broker)]
+        self._session.runtime.random.shuffle(addresses)
+        for at in sorted(addresses, key=lambda at: not at.is_master):
+            fields = ConsumerGroupHeader(self._group).write()
+            request = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
+            try:
+                response = await self._session.call(at.address, request, TIMEOUT_MS)
+                if response.code == ResponseCode.SUCCESS:
+                    return _read_ids(response.body)
+            except (RoquetError, ValueError) as error:
+                log.warning(
+                    "group members not found, the next broker is asked: "
+                    "group=%s broker=%s error=%s",
+                    self._group,
+                    at.address,
+                    error,
+                )
+        return []
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Reset the offsets of the queues that are assigned to this member; `run` does it soon.
@@ -109,3 +141,15 @@ class Rebalancer:
     async def _reset_queue(self, queue: MessageQueue, offset: int) -> None:
         await self._assignment.drop([queue], stores=False)
         await self._context.offsets.reset(queue, offset)
+
+
+def _read_ids(body: bytes) -> list[str]:
+    """Read the client ids of a response.
+
+    :raises ValueError: the body is not a list of client ids.
+    """
+    document = load(body)
+    ids = document.get("consumerIdList") if isinstance(document, dict) else None
+    if not isinstance(ids, list):
+        raise ValueError("no consumerIdList in the response")
+    return [str(client_id) for client_id in ids]

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from roquet.client._net.group_member import AnswerCheck, GroupMember
 from roquet.client._net.member_calls import (
+    QueueState,
     consumed_body,
     reset_offsets,
     running_info_body,
     status_body,
 )
 from roquet.errors import Refused
+from roquet.protocol.bodies.tables import ConsumerData
 from roquet.protocol.headers.members import ConsumeDirectlyHeader, ConsumerGroupHeader
 from roquet.protocol.headers.transactions import CheckTransactionHeader
-from roquet.protocol.records.message import PRODUCER_GROUP
+from roquet.protocol.records.message import PRODUCER_GROUP, MessageQueue
 from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -32,13 +34,38 @@ CONSUME_S_MAX: Final = 10.0
 """How long brokers wait for the result of a message that is consumed directly."""
 
 
+AnswerCheck: TypeAlias = Callable[[CheckTransactionHeader, Record, Connection], None]
+"""Handles a check-back: its header, the half message, and the connection for the answer."""
+
+
+@dataclass(frozen=True)
+class MemberCallbacks:
+    """What a session knows of a member of a consumer group, and what it calls for brokers.
+
+    - `data` is its part of the heartbeats.
+    - `wake` is called when the members of the group changed.
+    - `reset` is called with new offsets of queues.
+    - `states` returns the states of its queues.
+    - `consume` delivers a message of an administrator; it returns whether the application
+      acknowledged it.
+    - `started_ms` is the time of its start, in ms since 1970.
+    """
+
+    data: ConsumerData
+    wake: Callable[[], None]
+    reset: Callable[[Mapping[MessageQueue, int]], None]
+    states: Callable[[], Mapping[MessageQueue, QueueState]]
+    consume: Callable[[Record, str], Awaitable[bool]]
+    started_ms: int
+
+
 class BrokerRequests:
     """Handles the requests of brokers: passes them on to the members of the groups."""
 
     def __init__(
         self,
         producers: Mapping[str, AnswerCheck | None],
-        consumers: Mapping[str, GroupMember],
+        consumers: Mapping[str, MemberCallbacks],
     ) -> None:
         self._producers = producers
         self._consumers = consumers
@@ -77,7 +104,7 @@ class BrokerRequests:
 
     def _running_info(self, request: Command, _: Connection) -> Command:
         member = self._member(ConsumerGroupHeader.read(request.fields).consumer_group)
-        body = running_info_body(member.data(), member.states(), member.started_ms)
+        body = running_info_body(member.data, member.states(), member.started_ms)
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def _consume_directly(self, request: Command, connection: Connection) -> None:
@@ -88,7 +115,7 @@ class BrokerRequests:
         )
 
     async def _consumed(
-        self, request: Command, member: GroupMember, record: Record, broker_name: str
+        self, request: Command, member: MemberCallbacks, record: Record, broker_name: str
     ) -> Command | None:
         """The answer with the result; None if the application took longer than brokers wait."""
         began = asyncio.get_running_loop().time()
@@ -113,7 +140,7 @@ class BrokerRequests:
         else:
             answer_check(CheckTransactionHeader.read(request.fields), record, connection)
 
-    def _member(self, group: str) -> GroupMember:
+    def _member(self, group: str) -> MemberCallbacks:
         member = self._consumers.get(group)
         if member is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"this client is not in group {group}")

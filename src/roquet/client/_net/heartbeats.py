@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Final, TypeVar
 
-from roquet.client._net.group_member import AnswerCheck, GroupMember
+from roquet.client._net.broker_requests import AnswerCheck, MemberCallbacks
 from roquet.client._net.name_servers import Call
 from roquet.client._net.route_table import RouteTable
 from roquet.client._net.tasks import Tasks, attempt, pause
@@ -40,7 +40,7 @@ class Heartbeats:
         self._call = call
         self._routes = routes
         self.producers: dict[str, AnswerCheck | None] = {}
-        self.consumers: dict[str, GroupMember] = {}
+        self.consumers: dict[str, MemberCallbacks] = {}
         self._sending = asyncio.Lock()
         self._heartbeats = Tasks()
         self.due = routes.changed
@@ -54,7 +54,7 @@ class Heartbeats:
         self.producers[group] = answer_check
         self.due.set()
 
-    def join_as_consumer(self, group: str, member: GroupMember) -> None:
+    def join_as_consumer(self, group: str, member: MemberCallbacks) -> None:
         """Add a consumer group.
 
         :raises MessageError: this client is in the group already.
@@ -85,7 +85,7 @@ class Heartbeats:
     async def _beat(self, denials: list[AccessDenied]) -> None:
         async with self._sending:
             if self.producers or self.consumers:
-                consumers = tuple(member.data() for member in self.consumers.values())
+                consumers = tuple(member.data for member in self.consumers.values())
                 heartbeat = Heartbeat(self._client_id, tuple(sorted(self.producers)), consumers)
                 body = dump_bytes(heartbeat.to_json())
                 denials += await self._send_to_all(

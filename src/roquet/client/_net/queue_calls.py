@@ -7,12 +7,14 @@ See docs/protocol/consuming.md#offsets and docs/protocol/consuming.md#committing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from roquet.client._net.broker_calls import Choose
+from roquet.client._net.broker_calls import BrokerCalls, Choose
+from roquet.client._net.name_servers import Call
 from roquet.client._net.routes import BrokerAddress, read_addresses
-from roquet.client._net.session import Session
 from roquet.errors import PeerError, Refused
 from roquet.protocol.headers import Header
 from roquet.protocol.headers.offsets import (
@@ -52,80 +54,104 @@ def accepted(
     return answered(kind, checked(response, address, codes), address)
 
 
-async def min_offset(
-    session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
-) -> int:
-    """The offset of the oldest message in a queue; -1 if there never was a message."""
-    header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
-    request = Command(RequestCode.GET_MIN_OFFSET, header.write())
-    return await _offset(session, queue, request, timeout_ms, choose)
+class QueueCalls:
+    """Asks the brokers of queues for offsets, and commits those of groups.
 
-
-async def max_offset(
-    session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
-) -> int:
-    """The offset that the next message of a queue will have."""
-    header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
-    request = Command(RequestCode.GET_MAX_OFFSET, header.write())
-    return await _offset(session, queue, request, timeout_ms, choose)
-
-
-async def offset_at(
-    session: Session, queue: MessageQueue, timestamp_ms: int, timeout_ms: int
-) -> int:
-    """The offset of the message whose store time (ms since 1970) is nearest to `timestamp_ms`."""
-    header = SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker_name)
-    request = Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.write())
-    return await _offset(session, queue, request, timeout_ms)
-
-
-async def _offset(
-    session: Session,
-    queue: MessageQueue,
-    request: Command,
-    timeout_ms: int,
-    choose: Choose = read_addresses,
-) -> int:
-    at, response = await session.brokers.call(queue, request, timeout_ms, choose)
-    return accepted(OffsetAnswer, response, at.address).offset
-
-
-async def committed(
-    session: Session, group: str, queue: MessageQueue, timeout_ms: int
-) -> int | None:
-    """The offset of a group in a queue, or None if the broker has none.
-
-    For a young queue brokers answer 0 instead of none (docs/pitfalls.md#trap-29).
-    """
-    fields = QueryOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name).write()
-    request = Command(RequestCode.QUERY_CONSUMER_OFFSET, fields)
-    at, response = await session.brokers.call(queue, request, timeout_ms)
-    if response.code == ResponseCode.QUERY_NOT_FOUND:
-        return None
-    return accepted(OffsetAnswer, response, at.address).offset
-
-
-async def commit(
-    session: Session,
-    group: str,
-    queue: MessageQueue,
-    current_offset: Callable[[], int],
-    timeout_ms: int,
-) -> tuple[BrokerAddress, int]:
-    """Commit an offset, forwards or backwards; return the process that accepted it, and the offset.
-
-    :param current_offset: returns the offset. It is called for each try, because pulls may have
-        committed a higher offset while earlier tries waited for an answer.
+    All methods raise as `BrokerCalls`, `ResponseError` if the broker refuses, and `PeerError` if
+    its response lacks the offset.
     """
 
-    async def commit_at(at: BrokerAddress) -> tuple[BrokerAddress, int]:
-        offset = current_offset()
-        fields = UpdateOffsetHeader(
-            group, queue.topic, queue.queue_id, offset, queue.broker_name
-        ).write()
-        request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
-        checked(await session.call(at.address, request, timeout_ms), at.address)
-        return at, offset
+    def __init__(self, call: Call, brokers: BrokerCalls) -> None:
+        self._call = call
+        self._brokers = brokers
+        self._first_commits: dict[tuple[str, str, str], asyncio.Event] = {}
+        """Set when the first commit of a group at a broker in a topic is over."""
 
-    async with session.first_commits.turn(group, queue):
-        return await session.brokers.first(queue, commit_at)
+    async def min_offset(
+        self, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
+    ) -> int:
+        """The offset of the oldest message in a queue; -1 if there never was a message."""
+        header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
+        return await self._offset(RequestCode.GET_MIN_OFFSET, header, queue, timeout_ms, choose)
+
+    async def max_offset(
+        self, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
+    ) -> int:
+        """The offset that the next message of a queue will have."""
+        header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
+        return await self._offset(RequestCode.GET_MAX_OFFSET, header, queue, timeout_ms, choose)
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int, timeout_ms: int) -> int:
+        """The offset of the message whose store time (ms since 1970) is nearest."""
+        header = SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker_name)
+        return await self._offset(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, queue, timeout_ms, read_addresses
+        )
+
+    async def _offset(
+        self,
+        code: RequestCode,
+        header: Header,
+        queue: MessageQueue,
+        timeout_ms: int,
+        choose: Choose,
+    ) -> int:
+        request = Command(code, header.write())
+        at, response = await self._brokers.call(queue, request, timeout_ms, choose)
+        return accepted(OffsetAnswer, response, at.address).offset
+
+    async def committed(self, group: str, queue: MessageQueue, timeout_ms: int) -> int | None:
+        """The offset of a group in a queue, or None if the broker has none.
+
+        For a young queue brokers answer 0 instead of none (docs/pitfalls.md#trap-29).
+        """
+        fields = QueryOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name).write()
+        request = Command(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        at, response = await self._brokers.call(queue, request, timeout_ms)
+        if response.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return accepted(OffsetAnswer, response, at.address).offset
+
+    async def commit(
+        self,
+        group: str,
+        queue: MessageQueue,
+        current_offset: Callable[[], int],
+        timeout_ms: int,
+    ) -> tuple[BrokerAddress, int]:
+        """Commit an offset, forwards or backwards; return the process that accepted it, and it.
+
+        :param current_offset: returns the offset. It is called for each try, because pulls may
+            have committed a higher offset while earlier tries waited for an answer.
+        """
+
+        async def commit_at(at: BrokerAddress) -> tuple[BrokerAddress, int]:
+            offset = current_offset()
+            fields = UpdateOffsetHeader(
+                group, queue.topic, queue.queue_id, offset, queue.broker_name
+            ).write()
+            request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            checked(await self._call(at.address, request, timeout_ms), at.address)
+            return at, offset
+
+        async with self._after_first_commit(group, queue):
+            return await self._brokers.first(queue, commit_at)
+
+    @asynccontextmanager
+    async def _after_first_commit(self, group: str, queue: MessageQueue) -> AsyncIterator[None]:
+        """Wait for the first commit of the group at this broker in this topic, or be the first.
+
+        If two commits come at the same time and Apache's broker (4.9.7) has no offset of the group
+        in the topic yet, it may lose one of them, although it has answered both.
+        """
+        key = group, queue.broker_name, queue.topic
+        over = self._first_commits.get(key)
+        if over is not None:
+            await over.wait()
+            yield
+            return
+        over = self._first_commits[key] = asyncio.Event()
+        try:
+            yield
+        finally:
+            over.set()

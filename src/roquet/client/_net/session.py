@@ -8,10 +8,10 @@ from typing import Self, TypeVar
 
 from roquet.client._net.broker_calls import BrokerCalls
 from roquet.client._net.broker_requests import BrokerRequests
-from roquet.client._net.first_commit import FirstCommitGuard
 from roquet.client._net.heartbeats import Heartbeats
 from roquet.client._net.identity import new_client_id
 from roquet.client._net.name_servers import NameServers
+from roquet.client._net.queue_calls import QueueCalls
 from roquet.client._net.replies import Replies
 from roquet.client._net.route_table import REFRESH_PERIOD_S, RouteTable
 from roquet.client._net.tasks import Tasks, every
@@ -44,10 +44,10 @@ class Session:
         self.name_servers = NameServers(config.addresses, self.call, self.runtime.random)
         self.routes = RouteTable(self.name_servers, self.tasks)
         self.brokers = BrokerCalls(self.call, self.call_all, self.routes)
+        self.queues = QueueCalls(self.call, self.brokers)
         self.membership = Heartbeats(self.client_id, self.call, self.routes)
         requests = BrokerRequests(self.membership.producers, self.membership.consumers)
         self.replies = Replies(self.runtime)
-        self.first_commits = FirstCommitGuard()
         handlers = {**requests.handlers, **self.replies.handlers}
         self._channels = Channels(handlers, credentials=config.credentials, tls=config.tls)
         self._connections: dict[str, Connection] = {}
