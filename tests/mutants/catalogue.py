@@ -402,7 +402,7 @@ _DELIVERING: Final = (
     Mutant(
         "a fetch shows what may not be seen yet",
         "storage/fetch.py",
-        "        or last >= readable_to\n",
+        "        or last >= visible_end\n",
         "",
         (
             "tests/storage/test_fetch.py",

@@ -205,7 +205,7 @@ def test_after_a_sync_that_fails_nothing_counts_as_durable_any_more(lost: str) -
             again()
     store.log.synced(store.log.end)
     assert (store.checkpoint.mark, store.log.flushed_to) == (mark, flushed_to)
-    assert store.shown_to == flushed_to, "the rest may be gone after the next start"
+    assert store.visible_end == flushed_to, "the rest may be gone after the next start"
 
 
 def test_a_store_whose_sync_failed_takes_nothing_and_says_why() -> None:

@@ -45,9 +45,9 @@ def bytes_between(log: ReplicatedLog, start: int, end: int) -> bytes:
     return b"".join(parts)
 
 
-class Shown(Protocol):
+class _VisibleEnd(Protocol):
     @property
-    def shown_to(self) -> int:
+    def visible_end(self) -> int:
         """The physical offset before which records may be read by others."""
         ...
 
@@ -62,7 +62,7 @@ class VisibleLog:
     :param store: says where that part ends now.
     """
 
-    def __init__(self, log: ReplicatedLog, store: Shown) -> None:
+    def __init__(self, log: ReplicatedLog, store: _VisibleEnd) -> None:
         self._log = log
         self._store = store
         self.file_size = log.file_size
@@ -73,7 +73,7 @@ class VisibleLog:
 
     @property
     def end(self) -> int:
-        return self._store.shown_to
+        return self._store.visible_end
 
     def read(self, physical: int, size_max: int) -> bytes:
         return self._log.read(physical, min(size_max, self.end - physical))

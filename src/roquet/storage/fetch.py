@@ -85,11 +85,11 @@ def fetch(
     count_max: int,
     wanted: Filter,
     limits: FetchLimits,
-    readable_to: int,
+    visible_end: int,
 ) -> Fetched:
     """Fetch at most `count_max` records of `queue` from queue offset `offset` on.
 
-    :param readable_to: physical offset; records at or after it are not returned.
+    :param visible_end: physical offset; records at or after it are not returned.
     """
     if queue is None:
         return Fetched(FetchStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -104,10 +104,10 @@ def fetch(
         return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     stages = wanted.stages
     fetched = (
-        _fetch_next(log, queue, offset, count_max, limits, readable_to) if stages is None else None
+        _fetch_next(log, queue, offset, count_max, limits, visible_end) if stages is None else None
     )
     return fetched or _scan(
-        log, queue, offset, count_max, stages or _EVERYTHING, limits, readable_to
+        log, queue, offset, count_max, stages or _EVERYTHING, limits, visible_end
     )
 
 
@@ -117,7 +117,7 @@ def _fetch_next(
     offset: int,
     count_max: int,
     limits: FetchLimits,
-    readable_to: int,
+    visible_end: int,
 ) -> Fetched | None:
     """The fast path of a fetch: no filter, and all records are in memory and in one file.
 
@@ -141,7 +141,7 @@ def _fetch_next(
     file_start = at - at % log.file_size
     if (
         at < log.end - limits.memory_bytes
-        or last >= readable_to
+        or last >= visible_end
         or end - file_start > log.file_size
     ):
         return None
@@ -253,7 +253,7 @@ def _scan(
     count_max: int,
     stages: Stages,
     limits: FetchLimits,
-    readable_to: int,
+    visible_end: int,
 ) -> Fetched:
     """The slow path of a fetch: reads entry by entry, filters, and reads records from files."""
     records: list[bytes | bytearray] = []
@@ -275,7 +275,7 @@ def _scan(
             count_limit, size_limit = min(limits.count_in_memory, count_max), limits.size_in_memory
         if count >= count_limit or (count and size_taken + size > size_limit):
             break
-        if at >= readable_to:
+        if at >= visible_end:
             if not scanned:
                 return Fetched(
                     FetchStatus.OFFSET_OVERFLOW_ONE, offset, queue.min_offset, queue.max_offset

@@ -312,13 +312,13 @@ class Store:
         return max(self.writer.store_ms, self.dispatch.store_ms)
 
     @property
-    def shown_to(self) -> int:
+    def visible_end(self) -> int:
         """Consumers and slaves may see the records before this physical offset."""
         only_durable = self.config.reads_only_durable or self._sync_health.failure is not None
         return self.log.flushed_to if only_durable else self.log.readable_to
 
     @property
-    def shows_at_once(self) -> bool:
+    def is_visible_at_once(self) -> bool:
         """Whether a record may be seen as soon as it is appended."""
         return not (self.config.reads_only_durable or self.config.pooled)
 
@@ -432,7 +432,7 @@ class Store:
         queue = self.queues.known(topic, queue_id)
         try:
             return fetch(
-                self.log, queue, offset, count_max, wanted, self.config.limits, self.shown_to
+                self.log, queue, offset, count_max, wanted, self.config.limits, self.visible_end
             )
         except UnreadableFile as error:
             if queue is not None:

@@ -13,8 +13,8 @@ from roquet.storage.store import Store
 class AppendNotifier:
     """Tells flush, slaves and held pulls that the log grew.
 
-    Invariant: slaves and held pulls hear of every record before `store.shown_to`, and of no later
-    one.
+    Invariant: slaves and held pulls hear of every record before `store.visible_end`, and of no
+    later one.
 
     :param ha_server: a master's HA server; None on a slave.
     :param syncs: whether each append asks for a flush at once (SYNC_FLUSH).
@@ -34,7 +34,7 @@ class AppendNotifier:
         self._ack_gate = ack_gate
         self._ha_server = ha_server
         self._syncs = syncs
-        self._shown_to = 0
+        self._notified_to = 0
         self.flush_wanted = asyncio.Event()
         """Set while a record waits to be flushed."""
 
@@ -43,7 +43,7 @@ class AppendNotifier:
         if self._syncs:
             self.flush_wanted.set()
         grown = self._store.take_grown()
-        if not self._store.shows_at_once:
+        if not self._store.is_visible_at_once:
             return
         self.slaves_look()
         if grown:
@@ -52,14 +52,14 @@ class AppendNotifier:
     def commit(self) -> None:
         """Write the records in memory to the log's file, and notify slaves and held pulls."""
         self._store.log.commit()
-        if self._store.shown_to > self._shown_to:
+        if self._store.visible_end > self._notified_to:
             self.shown()
 
     def shown(self) -> None:
-        """Notify slaves, held pulls and the ack gate that `store.shown_to` has grown."""
+        """Notify slaves, held pulls and the ack gate that `store.visible_end` has grown."""
         self.slaves_look()
-        shown_to, self._shown_to = self._shown_to, self._store.shown_to
-        self._long_polls.wake_since(shown_to)
+        since, self._notified_to = self._notified_to, self._store.visible_end
+        self._long_polls.wake_since(since)
         self._ack_gate.advance()
 
     def slaves_look(self) -> None:
