@@ -140,7 +140,7 @@ def test_note(tmp_path: Path) -> None:
     filters = FilterRegistry(BloomShape(), 0)
     filters.register("billing", [Subscription("orders", "TAGS = 'new'", 1, SQL92)], STORED_MS)
     config = StoreConfig(
-        tmp_path, [tmp_path / "commitlog"], FILE_SIZE, 200, notes_file_size=FILE_SIZE
+        tmp_path, [tmp_path / "commitlog"], FILE_SIZE, 200, ext_file_size=FILE_SIZE
     )
     noted = Store(config, lambda: STORED_MS, None, FilterBitsOf(filters, BloomShape()))
     noted.open()

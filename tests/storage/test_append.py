@@ -67,7 +67,7 @@ class Flags:
         return bytes([len(record) % 256]) * 8
 
 
-def config(*, pooled: bool, notes: bool) -> StoreConfig:
+def config(*, pooled: bool, units: bool) -> StoreConfig:
     return StoreConfig(
         Path("/store"),
         [Path("/store/commitlog")],
@@ -76,17 +76,17 @@ def config(*, pooled: bool, notes: bool) -> StoreConfig:
         index_slots=10,
         index_entries=40,
         pooled=pooled,
-        notes_file_size=200 if notes else None,
+        ext_file_size=200 if units else None,
         delay_levels_ms=(1000, 5000),
     )
 
 
-def opened(drive: Drive, *, pooled: bool, notes: bool) -> Store:
+def opened(drive: Drive, *, pooled: bool, units: bool) -> Store:
     store = Store(
-        config(pooled=pooled, notes=notes),
+        config(pooled=pooled, units=units),
         lambda: NOW_MS,
         drive.mount(),
-        Flags() if notes else None,
+        Flags() if units else None,
     )
     store.open()
     return store
@@ -309,10 +309,10 @@ def state(store: Store) -> tuple[object, ...]:
     st.booleans(),
 )
 def test_it_is_whole_in_log_queue_and_index_or_nothing_changed(
-    appends: list[tuple[Road, list[Fields], int | None, int, int]], pooled: bool, notes: bool
+    appends: list[tuple[Road, list[Fields], int | None, int, int]], pooled: bool, units: bool
 ) -> None:
     drive = FailingDrive(random.Random(1))
-    store = opened(drive, pooled=pooled, notes=notes)
+    store = opened(drive, pooled=pooled, units=units)
     for road, each, delay_ms, fails_in, fails in appends:
         before, end, count = state(store), store.log.end, store.writer.stored
         drive.fails_in, drive.fails = fails_in, fails
@@ -335,7 +335,7 @@ def test_it_is_whole_in_log_queue_and_index_or_nothing_changed(
     assert len(records) == store.writer.stored
     store.flush_index()
     drive.unmount()
-    again = opened(drive, pooled=pooled, notes=notes)
+    again = opened(drive, pooled=pooled, units=units)
     assert records_of(again) == records
     assert entries_of(again) == entries
     append(again, [Fields(b"and on", b"", (), 0, 0, 0, 1, 0, 0)], None)
@@ -358,7 +358,7 @@ def test_a_value_that_does_not_fit_loses_nothing_of_others(
     road: Road, name: str, value: object
 ) -> None:
     drive = Drive(random.Random(1))
-    store = opened(drive, pooled=False, notes=False)
+    store = opened(drive, pooled=False, units=False)
     fine = Fields(b"acknowledged", b"", (), 0, 0, 0, 1, 0, 0)
     for _ in range(3):
         append(store, [fine], None)
@@ -366,7 +366,7 @@ def test_a_value_that_does_not_fit_loses_nothing_of_others(
             road(store, [Fields(**{**vars(fine), "body": b"refused", name: value})] * 2, None)
         append(store, [fine], None)
     drive.unmount()
-    again = opened(drive, pooled=False, notes=False)
+    again = opened(drive, pooled=False, units=False)
     assert [decode(data).body for data in records_of(again)] == [b"acknowledged"] * 6
     check_entries(again, records_of(again))
 
@@ -380,14 +380,14 @@ def test_a_value_that_does_not_fit_loses_nothing_of_others(
 def test_what_a_slave_could_write_of_its_masters_bytes_is_its_log(
     sizes: list[int], fails_in: int, pooled: bool
 ) -> None:
-    master = opened(Drive(random.Random(1)), pooled=False, notes=False)
+    master = opened(Drive(random.Random(1)), pooled=False, units=False)
     for number in range(20):
         append(master, [Fields(b"%d" % number * 300, b"", (), 0, 0, 0, 1, 0, number % 3)], None)
     of_master = b"".join(master.log.stored(at, LOG_FILE) for at in master.log.file_starts)[
         : master.log.end
     ]
     drive = FailingDrive(random.Random(2))
-    slave = opened(drive, pooled=pooled, notes=False)
+    slave = opened(drive, pooled=pooled, units=False)
     drive.fails_in, drive.fails = fails_in, 2
     while slave.log.end < master.log.end:
         for size in sizes:
@@ -406,10 +406,10 @@ def test_what_a_slave_could_write_of_its_masters_bytes_is_its_log(
 
 def test_nothing_is_stored_behind_records_that_are_in_no_queue_yet() -> None:
     """A slave that becomes the master may have some, while its drive is full."""
-    master = opened(Drive(random.Random(1)), pooled=False, notes=False)
+    master = opened(Drive(random.Random(1)), pooled=False, units=False)
     append(master, [Fields(b"of the master", b"", (), 0, 0, 0, 1, 0, 0)], None)
     drive = FailingDrive(random.Random(2))
-    store = opened(drive, pooled=False, notes=False)
+    store = opened(drive, pooled=False, units=False)
     store.log.replicate(store.log.end, master.log.read(master.log.start, LOG_FILE))
     fine = Fields(b"here", b"", (), 0, 0, 0, 1, 0, 1)
     for road in ROADS[:4]:
@@ -424,16 +424,16 @@ def test_nothing_is_stored_behind_records_that_are_in_no_queue_yet() -> None:
 
 
 def test_a_run_makes_room_for_the_notes_on_its_entries_too() -> None:
-    """The queue has room for thousands of entries when its notes' file, or their room on the drive,
+    """The queue has room for thousands of entries when its units' file, or their room on the drive,
     ends.
     """
     drive = FailingDrive(random.Random(1))
-    small = config(pooled=False, notes=True)
+    small = config(pooled=False, units=True)
     large = replace(
         small,
         commit_log_file_size=1 << 20,
         consume_queue_file_size=20 * 1000,
-        notes_file_size=40 * 10,
+        ext_file_size=40 * 10,
     )
     store = Store(large, lambda: NOW_MS, drive.mount(), Flags())
     store.open()
@@ -452,7 +452,7 @@ def test_a_run_makes_room_for_the_notes_on_its_entries_too() -> None:
 def test_a_filter_that_fails_on_a_message_does_not_keep_it_out_of_its_queue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = opened(Drive(random.Random(1)), pooled=False, notes=True)
+    store = opened(Drive(random.Random(1)), pooled=False, units=True)
     for body in (b"odd", b"even", b"odd"):
         append(store, [Fields(body, b"", (), 0, 0, 0, 1, 0, 0)], None)
     check_entries(store, records_of(store))

@@ -1,4 +1,4 @@
-"""The bits of filters in the notes of queue entries.
+"""The bits of filters in the extension units of queue entries.
 
 See docs/storage/consume-queue.md#extension-units and docs/storage/consume-queue.md#filter-bits.
 """
@@ -23,7 +23,7 @@ from roquet.storage.store import Store
 from roquet.storetool.check.check import check
 from roquet.storetool.files import find_files
 from roquet.storetool.read.index_files import Shape
-from roquet.storetool.rebuild import Plan, notes_file_size, rebuild
+from roquet.storetool.rebuild import Plan, ext_file_size, rebuild
 from tests.golden.collection import ROOT
 from tests.simulation.disk import Drive
 from tests.storage.records import append_one, bodies_in, records_in
@@ -45,7 +45,7 @@ def golden_filters() -> FilterRegistry:
 
 def opened(folder: Path, filters: FilterRegistry) -> Store:
     config = StoreConfig(
-        folder, [folder / "commitlog"], 16_384, 1_000, index_enabled=False, notes_file_size=1_024
+        folder, [folder / "commitlog"], 16_384, 1_000, index_enabled=False, ext_file_size=1_024
     )
     store = Store(config, lambda: NOW, None, FilterBitsOf(filters, BLOOM))
     store.open()
@@ -59,28 +59,28 @@ def golden(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def notes(store: Store) -> list[ExtUnit]:
+def units(store: Store) -> list[ExtUnit]:
     """Of all messages of the topic, queue by queue."""
     found = []
     for queue_id in range(4):
         queue = store.queue(TOPIC, queue_id)
         assert isinstance(queue, ExtendedQueue)
-        found += [note for at in range(queue.max_offset) if (note := queue.note(at)) is not None]
+        found += [unit for at in range(queue.max_offset) if (unit := queue.unit(at)) is not None]
     return found
 
 
 def test_notes_are_apaches_to_the_last_bit(golden: Path) -> None:
     store = opened(golden, golden_filters())
-    theirs = notes(store)
+    theirs = units(store)
     store.close()
     for part in ("consumequeue", "consumequeue_ext"):
         shutil.rmtree(golden / part)
     store = opened(golden, golden_filters())
-    ours = notes(store)
+    ours = units(store)
     store.close()
     assert len(theirs) == len(ours) == 24
-    assert [(note.tag_code, note.store_ms) for note in ours] == [
-        (note.tag_code, note.store_ms) for note in theirs
+    assert [(unit.tag_code, unit.store_ms) for unit in ours] == [
+        (unit.tag_code, unit.store_ms) for unit in theirs
     ]
     with_bits = [(one, other) for one, other in zip(ours, theirs, strict=True) if other.bits]
     assert len(with_bits) == 16, "Apache's broker knew no filter when it stored the first eight"
@@ -108,8 +108,8 @@ def test_apaches_notes_lead_to_the_messages_that_are_wanted(golden: Path, group:
     with_notes = [fetched(store, queue_id, wanted) for queue_id in range(4)]
     assert with_notes == [fetched(store, queue_id, by_record) for queue_id in range(4)]
     assert 6 <= sum(map(len, with_notes)) <= 18
-    passing = sum(wanted.may_pass(note.store_ms, note.bits) for note in notes(store))
-    assert passing < 24, "the notes spare nobody anything"
+    passing = sum(wanted.may_pass(unit.store_ms, unit.bits) for unit in units(store))
+    assert passing < 24, "the units spare nobody anything"
     store.close()
 
 
@@ -123,10 +123,10 @@ def test_a_store_with_bits_is_sound_and_one_rebuilt_without_them_gives_the_same(
     before = [fetched(store, queue_id, wanted) for queue_id in range(4)]
     store.close()
     assert_sound(check(find_files(golden), None))
-    rebuild(find_files(golden), Plan(True, False, 1_000, Shape(), (), notes_file_size(golden)))
+    rebuild(find_files(golden), Plan(True, False, 1_000, Shape(), (), ext_file_size(golden)))
     assert_sound(check(find_files(golden), None))
     store = opened(golden, filters)
-    assert {note.bits for note in notes(store)} == {b""}
+    assert {unit.bits for unit in units(store)} == {b""}
     assert [fetched(store, queue_id, wanted) for queue_id in range(4)] == before
     store.close()
 
@@ -149,7 +149,7 @@ class Lives:
         self.filters.restore(self.saved, self.clock_ms)
         root = Path("/s")
         config = StoreConfig(
-            root, [root / "commitlog"], 8192, 20 * 30, index_enabled=False, notes_file_size=400
+            root, [root / "commitlog"], 8192, 20 * 30, index_enabled=False, ext_file_size=400
         )
         self.store = Store(
             config, lambda: self.clock_ms, self.drive.mount(), FilterBitsOf(self.filters, BLOOM)
@@ -215,7 +215,7 @@ class Lives:
         self.start()
 
     def check(self) -> int:
-        """Whoever reads with the notes gets what the properties say; how many messages the notes
+        """Whoever reads with the units gets what the properties say; how many messages the units
         spared them.
         """
         spared = 0
@@ -246,5 +246,5 @@ def test_no_message_is_lost_to_a_note(seed: int) -> None:
         lives.act()
         if number % 5 == 0:
             spared += lives.check()
-    assert spared > 50, "the notes were good for nothing"
+    assert spared > 50, "the units were good for nothing"
     assert len(bodies_in(lives.store, "T")) == lives.store.max_offset("T", 0)

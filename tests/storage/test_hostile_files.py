@@ -36,7 +36,7 @@ CONFIG = StoreConfig(
     20 * 50,
     index_slots=SLOTS,
     index_entries=ENTRIES,
-    notes_file_size=1000,
+    ext_file_size=1000,
 )
 COUNT = 90
 TOPICS = ("T", "U")

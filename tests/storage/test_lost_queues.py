@@ -32,7 +32,7 @@ CONFIG = StoreConfig(
     20 * PER_FILE,
     index_slots=20,
     index_entries=101,
-    notes_file_size=None,
+    ext_file_size=None,
 )
 LOST = Path("/s") / FILE
 
@@ -96,8 +96,8 @@ class Couple:
 
 @pytest.fixture(params=[None, 4096])
 def couple(request: pytest.FixtureRequest) -> Couple:
-    """With notes on queue entries, and without."""
-    couple = Couple(replace(CONFIG, notes_file_size=request.param))
+    """With extension units, and without."""
+    couple = Couple(replace(CONFIG, ext_file_size=request.param))
     couple.put(50)
     couple.replicate()
     return couple

@@ -149,10 +149,10 @@ def test_only_the_queues_or_only_the_index(tmp_path: Path) -> None:
 
 
 def test_notes_are_made_anew_too(tmp_path: Path) -> None:
-    filled(tmp_path, 20, notes_file_size=240)
+    filled(tmp_path, 20, ext_file_size=240)
     before = entries(tmp_path, "consumequeue_ext")
 
-    rebuild(files_of(tmp_path), replace(PLAN, notes_file_size=module.notes_file_size(tmp_path)))
+    rebuild(files_of(tmp_path), replace(PLAN, ext_file_size=module.ext_file_size(tmp_path)))
 
     assert entries(tmp_path, "consumequeue_ext") == before
     assert_sound(checked(tmp_path))

@@ -59,7 +59,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         read_only_log_folders=config.read_only_log_folders,
         pooled=store.transient_store_pool_enable and not syncs(config) and is_master,
         busy_ms=store.os_page_cache_busy_time_out_mills,
-        notes_file_size=store.mapped_file_size_consume_queue_ext
+        ext_file_size=store.mapped_file_size_consume_queue_ext
         if store.enable_consume_queue_ext
         else None,
         fullest=store.retention.forced_above,

@@ -34,7 +34,7 @@ class StoreConfig:
     """Whether records wait in memory until `commit` writes them to the log's file."""
     busy_ms: int = 0
     """When a turn's appends have taken longer than this, the next ones are refused; 0: never."""
-    notes_file_size: int | None = None
+    ext_file_size: int | None = None
     """Size of a file with extension units; None: queue entries have no units."""
     requires_durable_log: bool = False
     """Whether `open` refuses a store whose log has lost the files at its end. On a master new

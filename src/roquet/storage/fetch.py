@@ -266,8 +266,8 @@ def _scan(
     was_removed = False
     scan_max = max(_SCAN_BYTES // ENTRY_SIZE, count_max)
     entries = queue.entries(offset, max(1, scan_max // stages.cost))
-    if stages.by_note is not None:
-        entries = _filtered_by_bits(queue, offset, entries, stages.by_note)
+    if stages.by_filter_bits is not None:
+        entries = _filtered_by_bits(queue, offset, entries, stages.by_filter_bits)
         by_code = _UNWANTED.__ne__
     for number, (at, size, code) in enumerate(entries, offset):
         if not is_in_memory and at >= memory_start:
@@ -359,7 +359,7 @@ def _filtered_by_bits(
     queue: ConsumeQueue,
     offset: int,
     entries: Iterator[tuple[int, int, int]],
-    by_note: Callable[[int, bytes], bool],
+    by_filter_bits: Callable[[int, bytes], bool],
 ) -> Iterator[tuple[int, int, int]]:
     """The entries with the tag code `_UNWANTED` for messages that their filter bits exclude.
 
@@ -367,4 +367,4 @@ def _filtered_by_bits(
     """
     for number, (at, size, code) in enumerate(entries, offset):
         bits = queue.filter_bits(number)
-        yield at, size, code if bits is None or by_note(*bits) else _UNWANTED
+        yield at, size, code if bits is None or by_filter_bits(*bits) else _UNWANTED

@@ -110,7 +110,7 @@ class Store:
 
     def _make_queues(self, filter_bits: FilterBits | None) -> Queues:
         config = self.config
-        sizes = config.consume_queue_file_size, config.notes_file_size
+        sizes = config.consume_queue_file_size, config.ext_file_size
         if filter_bits is None:
             return Queues(self.disk, config.root, *sizes)
         bits = LogFilterBits(self.log, filter_bits)

@@ -49,7 +49,7 @@ class Plan:
     :param queue_file_size: bytes of a consume queue's file.
     :param shape: slots and entries of an index file.
     :param delay_levels_ms: the delay of each level from 1 on, as the broker is configured.
-    :param notes_file_size: bytes of a file of extension units; None if queues have none.
+    :param ext_file_size: bytes of a file of extension units; None if queues have none.
     """
 
     queues: bool
@@ -57,7 +57,7 @@ class Plan:
     queue_file_size: int
     shape: Shape
     delay_levels_ms: tuple[int, ...]
-    notes_file_size: int | None = None
+    ext_file_size: int | None = None
 
     def delay_ms(self, level: int) -> int:
         """Return the delay of a level in ms.
@@ -81,7 +81,7 @@ class Rebuilt:
     damaged: int
 
 
-def notes_file_size(root: Path) -> int | None:
+def ext_file_size(root: Path) -> int | None:
     """Return the bytes of a file of extension units, or None if the store has none."""
     folder = root / "consumequeue_ext"
     sizes = [
@@ -262,7 +262,7 @@ class _Rebuild:
         self._known = known
         self._log = CommitLog(disk, LogFolders(disk, files.log.folders), files.log.file_size)
         checked_disk = SyncCheckedDisk(disk, SyncHealth())
-        self._queues = Queues(checked_disk, files.root, plan.queue_file_size, plan.notes_file_size)
+        self._queues = Queues(checked_disk, files.root, plan.queue_file_size, plan.ext_file_size)
         shape = plan.shape
         self._index = (
             Index(checked_disk, files.root / "index", shape.slots, shape.entries)

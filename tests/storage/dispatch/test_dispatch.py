@@ -121,7 +121,7 @@ def dispatched(seed: int, log: bytes) -> tuple[object, object, int]:
     """
     chance = random.Random(seed)
     store = Store(
-        replace(CONFIG, notes_file_size=chance.choice((None, 1000))),
+        replace(CONFIG, ext_file_size=chance.choice((None, 1000))),
         lambda: 0,
         Drive(random.Random(1)).mount(),
     )
@@ -137,7 +137,7 @@ def dispatched(seed: int, log: bytes) -> tuple[object, object, int]:
         store.replicated()
     queues = {
         (queue.topic, queue.queue_id): [
-            (queue.entry(offset), queue.note(offset) if isinstance(queue, ExtendedQueue) else None)
+            (queue.entry(offset), queue.unit(offset) if isinstance(queue, ExtendedQueue) else None)
             for offset in range(queue.min_offset, queue.max_offset)
         ]
         for queue in store.queues

@@ -1,4 +1,4 @@
-"""Consume queue entries with notes.
+"""Consume queue entries with units.
 
 See docs/storage/consume-queue.md#extension-units.
 """
@@ -21,7 +21,7 @@ from tests.storage.dropping import drop_topic
 from tests.storage.records import append_one, bodies_in, records_in
 
 NOTES_FILE = 240
-"""Room for eleven notes of twenty bytes."""
+"""Room for eleven units of twenty bytes."""
 
 
 class Lives:
@@ -33,14 +33,14 @@ class Lives:
             4096,
             20 * 30,
             index_enabled=False,
-            notes_file_size=NOTES_FILE,
+            ext_file_size=NOTES_FILE,
         )
         self.now_ms = 1_700_000_000_000
         self.count = 0
         self.store = self.open()
 
     def open(self, *, noted: bool = True) -> Store:
-        config = self.config if noted else replace(self.config, notes_file_size=None)
+        config = self.config if noted else replace(self.config, ext_file_size=None)
         self.store = Store(config, lambda: self.now_ms)
         self.store.open()
         return self.store
@@ -82,8 +82,8 @@ def test_an_entry_has_the_address_of_its_note(lives: Lives) -> None:
     assert addresses == [*range(0, 220, 20), 240, 260]
     first = (lives.folder / "consumequeue_ext" / "T" / "0" / f"{0:020d}").read_bytes()
     assert first[220:222] == b"\xff\xff"
-    notes = [queue_of(lives.store).note(number) for number in range(13)]
-    assert [(note.tag_code, note.store_ms) for note in notes if note is not None] == [
+    units = [queue_of(lives.store).unit(number) for number in range(13)]
+    assert [(unit.tag_code, unit.store_ms) for unit in units if unit is not None] == [
         (tag_code("ab"[number % 2]), 1_700_000_000_001 + number) for number in range(13)
     ]
 
@@ -111,7 +111,7 @@ def test_places_that_stay_blank_have_room_for_notes_too(lives: Lives) -> None:
     queue.make_room(1, 39)
     queue.skip_to(39)
     queue.put(39, 9000, 100, 7, 8)
-    assert queue.note(39) == ExtUnit(7, 8)
+    assert queue.unit(39) == ExtUnit(7, 8)
 
 
 def test_a_message_whose_note_is_lost_is_left_to_the_client(lives: Lives) -> None:

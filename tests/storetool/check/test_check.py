@@ -93,7 +93,7 @@ def test_records_of_all_sorts_are_sound(broker: Broker, tmp_path: Path) -> None:
 
 
 def test_a_store_with_notes_on_its_entries_is_sound(tmp_path: Path) -> None:
-    filled(tmp_path, 60, notes_file_size=240)
+    filled(tmp_path, 60, ext_file_size=240)
 
     assert_sound(checked(tmp_path))
 

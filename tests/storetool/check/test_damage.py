@@ -277,7 +277,7 @@ def test_a_delayed_message_that_is_due_before_it_was_stored(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("at", [9, 17], ids=["tag code", "store time"])
 def test_a_wrong_extension_unit(tmp_path: Path, at: int) -> None:
-    filled(tmp_path, 20, notes_file_size=240)
+    filled(tmp_path, 20, ext_file_size=240)
     flip(tmp_path / "consumequeue_ext" / "T" / "0" / FIRST, 3 * 20 + at)
 
     assert found(tmp_path) == [(Kind.EXT_UNIT, *entry_place(0, 3))]

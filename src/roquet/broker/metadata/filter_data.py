@@ -59,7 +59,9 @@ class SqlFilter:
     def stages(self) -> Stages:
         cost = 1 + self.sql.terms // _TERMS_OF_USUAL_COST
         return Stages(
-            by_note=self.may_pass if self.mask else None, by_record=self.wants_record, cost=cost
+            by_filter_bits=self.may_pass if self.mask else None,
+            by_record=self.wants_record,
+            cost=cost,
         )
 
     def may_pass(self, store_ms: int, bits: bytes) -> bool:

@@ -128,7 +128,7 @@ class StoreLocation:
         """
         from roquet.storetool.files import QUEUE_FILE_SIZE
         from roquet.storetool.read.index_files import Shape
-        from roquet.storetool.rebuild import Plan, notes_file_size
+        from roquet.storetool.rebuild import Plan, ext_file_size
 
         size = self.files.queue_file_size or QUEUE_FILE_SIZE
         if index and self.shape is None:
@@ -138,7 +138,7 @@ class StoreLocation:
             )
         levels = self.config.delay_levels.ms if self.config is not None else _DELAY_LEVELS_MS
         return Plan(
-            queues, index, size, self.shape or Shape(), levels, notes_file_size(self.files.root)
+            queues, index, size, self.shape or Shape(), levels, ext_file_size(self.files.root)
         )
 
 

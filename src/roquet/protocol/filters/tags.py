@@ -26,12 +26,12 @@ class Stages:
     """The tests that a broker applies to each message, in this order. None: all messages pass.
 
     First `by_code` with the tag code of the queue entry, or, if the entry has filter bits in its
-    extension unit, `by_note` with the store time in ms and the bits. Then `by_record` with the
-    stored record.
+    extension unit, `by_filter_bits` with the store time in ms and the bits. Then `by_record` with
+    the stored record.
     """
 
     by_code: Callable[[int], bool] | None = None
-    by_note: Callable[[int, bytes], bool] | None = None
+    by_filter_bits: Callable[[int, bytes], bool] | None = None
     by_record: Callable[[bytes | bytearray], bool] | None = None
     cost: int = 1
     """Time per message, in units of a usual one. A fetch tests fewer messages if it is high."""

@@ -36,7 +36,7 @@ ADDRESS_MAX: Final = -0x80000001
 """The last field of an entry is an address if it is not above this; no tag code is so low."""
 _UNIT: Final = Struct(">hqqh")
 """Size of the unit, tag code, store time, size of the filter bits, which follow."""
-NOTE_SIZE_MAX: Final = 0x7FFF
+UNIT_SIZE_MAX: Final = 0x7FFF
 _END_OF_FILE: Final = Struct(">h")
 _END_MARK: Final = -1
 _ROOM_FOR_MARK: Final = 4
@@ -59,7 +59,7 @@ class ExtUnit:
     bits: bytes = b""
 
 
-def read_note(data: bytes | memoryview) -> ExtUnit | None:
+def read_unit(data: bytes | memoryview) -> ExtUnit | None:
     """The unit at the start of `data`, None if there is none."""
     if len(data) < _UNIT.size:
         return None
@@ -151,7 +151,7 @@ class ExtFile:
         data = self._segments.read(at, at + self._size_max)
         if len(data) >= 2 and len(data) < (size := _END_OF_FILE.unpack_from(data)[0]):
             data = self._segments.read(at, at + size)
-        return read_note(data)
+        return read_unit(data)
 
     def end_behind(self, address: int) -> None:
         """Drop the units after the one at `address`.
@@ -262,13 +262,13 @@ class ExtendedQueue(ConsumeQueue):
     def columns(self, offset: int, count_max: int) -> npt.NDArray[np.void]:
         return np.array(list(self.entries(offset, count_max)), ENTRIES)
 
-    def note(self, offset: int) -> ExtUnit | None:
+    def unit(self, offset: int) -> ExtUnit | None:
         """The extension unit of one entry, None if it has none."""
         last = next(self._entries(offset, offset + 1), None)
         return self._units.get(last[2]) if last is not None and last[2] <= ADDRESS_MAX else None
 
     def filter_bits(self, offset: int) -> tuple[int, bytes] | None:
-        unit = self.note(offset)
+        unit = self.unit(offset)
         return (unit.store_ms, unit.bits) if unit is not None and unit.bits else None
 
     def _end_at(self, offset: int) -> None:

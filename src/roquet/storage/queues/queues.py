@@ -32,7 +32,7 @@ class Queues:
 
     See docs/storage/files.md#names-and-sizes-are-exact.
 
-    :param notes_file_size: of the files with extension units; None: entries have no units.
+    :param ext_file_size: of the files with extension units; None: entries have no units.
     :param bits_of: computes the filter bits of a record, `bits_size` bytes or none; None: no unit
         has bits.
     """
@@ -42,7 +42,7 @@ class Queues:
         disk: Disk,
         root: Path,
         file_size: int,
-        notes_file_size: int | None = None,
+        ext_file_size: int | None = None,
         bits_of: BitsOf | None = None,
         bits_size: int = 0,
     ) -> None:
@@ -50,7 +50,7 @@ class Queues:
         self._folder = root / "consumequeue"
         self._ext_folder = root / "consumequeue_ext"
         self._file_size = file_size
-        self._ext_file_size = notes_file_size
+        self._ext_file_size = ext_file_size
         self._bits_of = bits_of
         self._bits_size = bits_size
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}

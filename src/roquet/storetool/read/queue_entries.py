@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRIES, ENTRY_SIZE
-from roquet.storage.queues.ext import ADDRESS_OF_FIRST, NOTE_SIZE_MAX, ExtUnit, read_note
+from roquet.storage.queues.ext import ADDRESS_OF_FIRST, UNIT_SIZE_MAX, ExtUnit, read_unit
 from roquet.storetool.files import QUEUE_FILE_SIZE, DataFile, SegmentFiles, StoreFiles, series
 
 Entries = npt.NDArray[Any]
@@ -32,9 +32,9 @@ class QueueEntries:
     of the last segment that has an entry.
     """
 
-    def __init__(self, files: SegmentFiles, notes: SegmentFiles) -> None:
+    def __init__(self, files: SegmentFiles, units: SegmentFiles) -> None:
         self.files = files
-        self._notes = notes
+        self._units = units
 
     @property
     def first(self) -> int:
@@ -133,8 +133,8 @@ class QueueEntries:
         :param address: what an entry has in place of its tag code (`ADDRESS_MAX` and below).
         """
         return (
-            read_note(self._notes.read(address - ADDRESS_OF_FIRST, NOTE_SIZE_MAX))
-            if self._notes.files
+            read_unit(self._units.read(address - ADDRESS_OF_FIRST, UNIT_SIZE_MAX))
+            if self._units.files
             else None
         )
 
