@@ -216,7 +216,7 @@ def test_a_queue_whose_file_was_cut_is_made_anew_while_others_go_on(
     assert send(client, b"last").code == ResponseCode.SUCCESS
     sim.run_for(5)
     assert bodies_in(store, "T")[-2:] == [b"more" if is_slave else b"56", b"last"]
-    assert store.trouble == ""
+    assert store.remark == ""
 
 
 def test_queues_whose_files_were_deleted_are_made_anew_while_others_go_on(
@@ -235,7 +235,7 @@ def test_queues_whose_files_were_deleted_are_made_anew_while_others_go_on(
     sim.run_for(70)
     assert send(client, b"last").code == ResponseCode.SUCCESS
     sim.run_for(70)
-    assert (store.trouble, store.failure) == ("", None)
+    assert (store.remark, store.failure) == ("", None)
     assert (
         len(
             [line for line in caplog.messages if line.startswith("a file of the store was deleted")]

@@ -31,7 +31,7 @@ from roquet.protocol.records.message import split_properties
 from roquet.protocol.records.record import check, decode, decode_all
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.config import StoreConfig
-from roquet.storage.dispatch.columns import rows_of
+from roquet.storage.dispatch.columns import read_rows
 from roquet.storage.files.segments import file_name
 from roquet.storage.index.index import Index
 from roquet.storage.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
@@ -74,7 +74,7 @@ def record(data: bytes) -> None:
     for at, part in block.records():
         with suppress(CorruptRecord):
             check(part, at, verify=True)
-    rows_of(block)
+    read_rows(block)
 
 
 def batch(data: bytes) -> None:

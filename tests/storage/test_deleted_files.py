@@ -121,7 +121,7 @@ def test_queues_whose_files_are_gone_are_made_anew_from_the_log(
         store.checkpoint_work()()
     assert store.checkpoint.mark == mark, "it would count entries that are on no drive"
     assert store.failure is None
-    while store.mend():
+    while store.rebuild_queues():
         pass
     for topic in "A", "B", "other":
         put(store, topic, 101)

@@ -211,7 +211,7 @@ def check(store: Store, records: dict[tuple[str, int], bytes]) -> None:
             for record in found_by_key(store, topic, f"{number}", 32, 0, 1 << 62).records:
                 assert decode(record).topic == topic
                 assert decode(record).properties[KEYS] == f"{number}"
-    store.trouble  # noqa: B018
+    store.remark  # noqa: B018
 
 
 def check_records(

@@ -62,8 +62,8 @@ def numbers(store: Store, topic: str) -> list[int]:
     return [int(body) for body in bodies_in(store, topic)]
 
 
-def mend(store: Store) -> None:
-    while store.mend():
+def rebuild(store: Store) -> None:
+    while store.rebuild_queues():
         pass
 
 
@@ -115,20 +115,20 @@ def test_a_slave_makes_a_queue_anew_that_was_cut_and_dispatches_all_others(
     couple.replicate()
     assert (copy.dispatch.behind, copy.dispatch.lag_reason) == (0, "")
     assert numbers(copy, "other") == list(range(120))
-    assert "1 consume queues are being rebuilt" in copy.trouble
-    assert copy.mend()
+    assert "1 consume queues are being rebuilt" in copy.remark
+    assert copy.rebuild_queues()
     with pytest.raises(
         UnreadableFile, match=r"queue 0 of T cannot be read at offset 3: .* rebuilt from the log"
     ):
         copy.fetch("T", 0, 3, 1, TagFilter())
     couple.put(30)
     couple.replicate()
-    mend(copy)
+    rebuild(copy)
     couple.assert_copied()
     couple.put(30)
     couple.replicate()
     couple.assert_copied()
-    assert copy.trouble == ""
+    assert copy.remark == ""
     told = [record.getMessage().partition(" topic")[0] for record in caplog.records]
     assert told == [
         "consume queue has lost files, it will be rebuilt from the log:",
@@ -143,7 +143,7 @@ def test_pulls_that_wait_for_a_queue_are_woken_when_it_is_whole_again(couple: Co
     couple.put(1)
     couple.replicate()
     couple.copy.take_grown()
-    mend(couple.copy)
+    rebuild(couple.copy)
     assert list(couple.copy.take_grown()) == [queue]
 
 
@@ -153,7 +153,7 @@ def test_a_slave_that_finds_the_cut_when_it_dispatches_goes_on(couple: Couple) -
         couple.put(40)
         couple.replicate()
         assert numbers(couple.copy, "other") == list(range(couple.count))
-    mend(couple.copy)
+    rebuild(couple.copy)
     couple.assert_copied()
 
 
@@ -170,7 +170,7 @@ def test_a_master_refuses_a_queue_until_it_is_made_anew() -> None:
             "who asks for the end gets the one that the queue has"
         )
         put(store, 0, "other")
-    mend(store)
+    rebuild(store)
     for number in range(50, 90):
         put(store, number, "T")
     assert numbers(store, "T") == list(range(90))
@@ -187,7 +187,7 @@ def test_wherever_a_process_ends_meanwhile_the_next_one_has_all(
     couple.put(10)
     couple.replicate()
     for _ in range(steps):
-        copy.mend()
+        copy.rebuild_queues()
     copy.checkpoint_work()()
     if end == "close":
         copy.close()
@@ -196,7 +196,7 @@ def test_wherever_a_process_ends_meanwhile_the_next_one_has_all(
     couple.copy = opened(drive, copy.config)
     couple.assert_copied()
     couple.copy.checkpoint_work()()
-    mend(couple.copy)
+    rebuild(couple.copy)
     assert LOST not in drive.names.files
 
 
@@ -206,10 +206,10 @@ def test_a_queue_is_noted_as_lost_until_its_entries_are_durable(couple: Couple) 
     couple.put(10)
     couple.replicate()
     assert bytes(drive.names.files[LOST].durable) == b"T/0=50\n"
-    mend(copy)
+    rebuild(copy)
     assert LOST in drive.names.files
     copy.checkpoint_work()()
-    mend(copy)
+    rebuild(copy)
     assert LOST not in drive.names.files
 
 
@@ -228,7 +228,7 @@ def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
     drive.lost_from[queue_files(drive, "T")[-1]] = 0
     with pytest.raises(UnreadableFile):
         put(store, 50, "T")
-    mend(store)
+    rebuild(store)
     assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (50, 50)
     for _ in range(2):
         store.checkpoint_work()()
@@ -249,11 +249,11 @@ def test_where_what_is_left_cannot_be_deleted_it_is_tried_again(
     couple.put(10)
     couple.replicate()
     for _ in range(5):
-        assert not copy.mend()
+        assert not copy.rebuild_queues()
     assert numbers(copy, "other") == list(range(60))
     assert len([line for line in caplog.messages if "is held up" in line]) == 1
     del drive.undeletable[path]
-    mend(copy)
+    rebuild(copy)
     couple.assert_copied()
 
 
@@ -263,7 +263,7 @@ def test_a_file_that_the_drive_does_not_give_is_not_deleted(couple: Couple) -> N
     couple.drive.unreadable.add(path)
     with pytest.raises(UnreadableFile):
         bodies_in(couple.copy, "T")
-    mend(couple.copy)
+    rebuild(couple.copy)
     assert path in couple.drive.names.files
     couple.drive.unreadable.clear()
     couple.assert_copied()
@@ -448,12 +448,12 @@ def test_what_cannot_be_noted_is_not_begun(couple: Couple, trouble: int) -> None
     drive.trouble = trouble
     with pytest.raises(UnreadableFile):
         bodies_in(copy, "T")
-    mend(copy)
+    rebuild(copy)
     assert path in drive.names.files
     drive.trouble = None
     couple.put(1)
     couple.replicate()
-    mend(copy)
+    rebuild(copy)
     couple.assert_copied()
 
 
@@ -466,10 +466,10 @@ def test_a_drive_that_does_not_say_what_is_there_leaves_the_question_to_the_next
     drive.refuse("read", errno.EIO)
     with pytest.raises(UnreadableFile):
         bodies_in(copy, "T")
-    assert copy.trouble == ""
+    assert copy.remark == ""
     with pytest.raises(UnreadableFile):
         bodies_in(copy, "T")
-    mend(copy)
+    rebuild(copy)
     couple.assert_copied()
 
 

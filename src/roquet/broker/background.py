@@ -53,7 +53,7 @@ def storing(
     """Loops that flush, checkpoint and repair the store."""
     settings = config.store
     yield periodic.notice_failure(store)
-    yield periodic.mend(store)
+    yield periodic.rebuild_queues(store)
     thorough_ms = settings.flush_consume_queue_thorough_interval
     yield periodic.checkpoint(store, runtime, thorough_ms, checkpointing, slices)
     if component_configs.syncs(config):

@@ -21,7 +21,7 @@ PAGE_SIZE: Final = 4096
 RETRY_S: Final = 1.0
 LOOK_MS: Final = 1000
 NOTICE_S: Final = 0.2
-MEND_LOOK_S: Final = 0.5
+REBUILD_LOOK_S: Final = 0.5
 CHECKPOINT_BYTES: Final = 256 * 1024 * 1024
 """A checkpoint is made early when the log has grown by this many bytes. It bounds what recovery
 reads after a crash: these bytes, and those stored while the checkpoint was being made."""
@@ -114,13 +114,13 @@ async def notice_failure(store: Store) -> None:
         await asyncio.sleep(NOTICE_S)
 
 
-async def mend(store: Store) -> None:
+async def rebuild_queues(store: Store) -> None:
     """Rebuild consume queues whose files were lost.
 
     Each step reads one piece of the log. The event loop serves clients between two steps.
     """
     while store.failure is None:
-        await asyncio.sleep(0.001 if store.mend() else MEND_LOOK_S)
+        await asyncio.sleep(0.001 if store.rebuild_queues() else REBUILD_LOOK_S)
 
 
 def _failed(store: Store, event: str, error: OSError, limited_log: LimitedLog) -> None:

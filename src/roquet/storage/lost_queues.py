@@ -123,7 +123,7 @@ class _Fresh:
         return self._queues.get((topic, queue_id))
 
 
-class _Again(Dispatch):
+class _RebuildDispatch(Dispatch):
     """Dispatches to fresh queues the records that the store's dispatch has dispatched already."""
 
     def _log_event(self, text: str, *values: object) -> None:
@@ -156,7 +156,7 @@ class _Again(Dispatch):
         return self.position < end
 
 
-class Mending:
+class QueueRebuild:
     """Rebuilds lost queues while the store is in use, a piece of the log at a time.
 
     Invariant: a lost queue keeps its offsets. It returns and accepts no entry until it has the
@@ -179,11 +179,11 @@ class Mending:
         takes them off."""
         self._waiting: list[ConsumeQueue] = []
         self._fresh: dict[ConsumeQueue, ConsumeQueue] = {}
-        self._walk: _Again | None = None
+        self._walk: _RebuildDispatch | None = None
         self._unsynced: set[ConsumeQueue] = set()
 
     @property
-    def trouble(self) -> str:
+    def remark(self) -> str:
         """How many queues are being rebuilt, for replication status; empty if none."""
         count = len(self._waiting) + len(self._fresh)
         return f"{count} consume queues are being rebuilt from the log" if count else ""
@@ -253,7 +253,7 @@ class Mending:
             return []
         return self._end()
 
-    def _begin(self) -> _Again:
+    def _begin(self) -> _RebuildDispatch:
         for queue in self._waiting:
             queue.delete_lost()
         self._fresh = {queue: self._queues.fresh(queue) for queue in self._waiting}
@@ -261,7 +261,7 @@ class Mending:
         by_name = {queue.name: fresh for queue, fresh in self._fresh.items()}
         ends = HoleScanner(self._log, self._log.file_size)
         ends.is_whole = True  # the records are dispatched already, so none of them is incomplete
-        walk = _Again(self._log, _Fresh(by_name), None, self._delay_ms, ends)
+        walk = _RebuildDispatch(self._log, _Fresh(by_name), None, self._delay_ms, ends)
         walk.position = self._log.start
         return walk
 

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 DISPATCH: Final = "dispatch"
 INDEX: Final = "index"
-MENDING: Final = "rebuild of consume queues"
+REBUILD: Final = "rebuild of consume queues"
 """Names of the tasks in log lines."""
 
 

@@ -30,13 +30,13 @@ from roquet.storage.log import saved_tail
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storage.log.write_buffer import WriteBuffer
-from roquet.storage.lost_queues import LostQueues, Mending
+from roquet.storage.lost_queues import LostQueues, QueueRebuild
 from roquet.storage.old_files import OldFiles
 from roquet.storage.opening import load_queues, require_durable_log
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.queues.queues import Queues
 from roquet.storage.recovery import recover
-from roquet.storage.retried_tasks import DISPATCH, INDEX, MENDING, RetriedTasks
+from roquet.storage.retried_tasks import DISPATCH, INDEX, REBUILD, RetriedTasks
 from roquet.storage.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -86,9 +86,9 @@ class Store:
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         self._lost = LostQueues(self.disk, config.root)
-        self.mending = Mending(self.log, self.queues, self._lost, self._delay_ms)
+        self.rebuild = QueueRebuild(self.log, self.queues, self._lost, self._delay_ms)
         self.dispatch = Dispatch(
-            self.log, self.queues, self.index, self._delay_ms, lose=self.mending.lose
+            self.log, self.queues, self.index, self._delay_ms, lose=self.rebuild.lose
         )
         self.writer = Writer(
             self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms, watched
@@ -162,8 +162,8 @@ class Store:
         self.log.synced(self.log.end)
         self.log.mapped_from = self.log.end
         self._sign(self._lock)
-        with self._tasks.attempt(MENDING):
-            self.mending.made(lost)
+        with self._tasks.attempt(REBUILD):
+            self.rebuild.made(lost)
         if not self.was_crashed:  # else the file exists, and a full drive could not replace it
             self.disk.replace(self._abort, b"")
 
@@ -207,7 +207,7 @@ class Store:
             self.index.forget_cached()
 
     @property
-    def trouble(self) -> str:
+    def remark(self) -> str:
         """The problems of log and dispatch, for replication status; empty if there are none."""
         dispatch = self.dispatch
         holes = (
@@ -215,7 +215,7 @@ class Store:
             if dispatch.holes
             else ""
         )
-        return "; ".join(filter(None, (dispatch.lag_reason, holes, self.mending.trouble)))
+        return "; ".join(filter(None, (dispatch.lag_reason, holes, self.rebuild.remark)))
 
     @property
     def failure(self) -> OSError | None:
@@ -298,7 +298,7 @@ class Store:
         last_ms = self.writer.last_ms
         position = None if self._tasks.is_any_held_up else self.dispatch.position
         gathered = yield from gather(
-            self.log, self.queues, self.index, position, self.mending.gone.append
+            self.log, self.queues, self.index, position, self.rebuild.gone.append
         )
         return works(gathered, self.checkpoint, self._sync_health, last_ms, leaving)
 
@@ -382,14 +382,14 @@ class Store:
             self.writer.note_grown(self.dispatch.catch_up())
         self.writer.follow(self.dispatch.store_ms)
 
-    def mend(self) -> bool:
+    def rebuild_queues(self) -> bool:
         """Rebuild lost queues from one more piece of the log.
 
         :returns: whether there is more to do now.
         """
         made: list[ConsumeQueue] | None = None
-        with self._tasks.attempt(MENDING):
-            made = self.mending.step(self.dispatch.position)
+        with self._tasks.attempt(REBUILD):
+            made = self.rebuild.step(self.dispatch.position)
         self.writer.note_grown(made or ())
         return made is not None
 
@@ -436,7 +436,7 @@ class Store:
             )
         except UnreadableFile as error:
             if queue is not None:
-                self.mending.lose(queue)
+                self.rebuild.lose(queue)
             text = (
                 f"queue {queue_id} of {topic} cannot be read at offset {offset}: {error.strerror}"
             )

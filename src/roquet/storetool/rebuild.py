@@ -323,7 +323,7 @@ class _Rebuild:
             self._dispatch.step_over(hole)
 
     def _put(self, block: RecordBlock) -> None:
-        rows = dispatch_rows.rows_of(block)
+        rows = dispatch_rows.read_rows(block)
         assert rows is not None, "`_check_log` has found every record valid"
         if self._plan.queues:
             self._lives.choose(block, rows)

@@ -309,7 +309,7 @@ def test_a_slave_whose_dispatch_has_stopped_says_so_and_is_no_master(
     assert couple.promote(forced="true").code == ResponseCode.SUCCESS
     couple.run_until_promoted()
     new = serving(couple.slave).store
-    assert (bodies(new), new.log.end, new.trouble) == (
+    assert (bodies(new), new.log.end, new.remark) == (
         [b"%d" % number for number in range(5)],
         at,
         "",

@@ -121,7 +121,7 @@ def _list(column: npt.NDArray[Any]) -> list[Any]:
     return values
 
 
-def rows_of(block: RecordBlock) -> Rows | None:
+def read_rows(block: RecordBlock) -> Rows | None:
     """Read a block; None if the sizes of some record's parts do not add up."""
     shape = block.shape
     if not shape.sound.all():

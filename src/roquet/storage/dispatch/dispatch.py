@@ -20,7 +20,7 @@ from roquet.errors import NO_ROOM, CorruptRecord, UnreadableFile
 from roquet.protocol.java_numbers import int_or
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
-from roquet.storage.dispatch.columns import QueuePart, Rows, rows_of
+from roquet.storage.dispatch.columns import QueuePart, Rows, read_rows
 from roquet.storage.index.index import Index
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
@@ -317,7 +317,7 @@ class Dispatch:
     def _rows(self, block: RecordBlock) -> Rows | None:
         """The block as rows; None to dispatch it record by record."""
         is_new = self._index is None or block.at > self._index.end_at
-        return rows_of(block) if is_new and len(block) >= _ROWS_FROM else None
+        return read_rows(block) if is_new and len(block) >= _ROWS_FROM else None
 
     def dispatch_rows(self, block: RecordBlock, rows: Rows) -> list[ConsumeQueue]:
         """Dispatch a block's records by queue; returns the queues that grew."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Bools, Ints
-from roquet.storage.dispatch.columns import rows_of
+from roquet.storage.dispatch.columns import read_rows
 from roquet.storage.index.layout import key_hashes
 
 
@@ -71,7 +71,7 @@ class RowReader:
 
     def read(self, block: RecordBlock) -> RecordColumns:
         """Return the rows of a block. All its records must be valid."""
-        found = rows_of(block)
+        found = read_rows(block)
         assert found is not None, "every record of the block is valid"
         is_delayed = np.zeros(len(block), np.bool_)
         for _, numbers in found.delayed:

@@ -44,7 +44,7 @@ class HaAdmin:
     def status(self, request: Command, _: Connection) -> Command:
         slaves = () if self._server is None else tuple(map(self._slave, self._server.slaves()))
         follower = None if self._client is None else self._follower(self._client.status())
-        status = HaStatus(self._store.log.end, slaves, follower, self._store.trouble)
+        status = HaStatus(self._store.log.end, slaves, follower, self._store.remark)
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(status.to_json()))
 
     def _slave(self, slave: SlaveFollow) -> SlaveStatus:
