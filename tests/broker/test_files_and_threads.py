@@ -114,7 +114,7 @@ class Life:
                 if entry is None:
                     assert offset < queue.min_offset, f"{topic} {offset} is not in the queue"
                     continue
-                record = store.message_at(entry[0])
+                record = store.log.record_at(entry[0])
                 assert record is not None
                 assert decode(record).body == body, f"{topic} {offset}"
 

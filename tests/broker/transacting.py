@@ -97,7 +97,7 @@ def queue(node: BrokerNode, topic: str, queue_id: int = 0) -> list[Record]:
     """All that a queue points to."""
     store = serving(node).store
     entries = store.queue(topic, queue_id).entries(0, 1000)
-    return [decode(store.message_at(at) or b"") for at, *_ in entries]
+    return [decode(store.log.record_at(at) or b"") for at, *_ in entries]
 
 
 def bodies(node: BrokerNode, topic: str = "T", queue_id: int = 1) -> list[str]:

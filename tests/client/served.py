@@ -62,7 +62,7 @@ class Served:
             if queue.topic == topic
             for entry in queue.entries(0, 1000)
         ]
-        return [decode(store.message_at(at) or b"") for at, *_ in sorted(entries)]
+        return [decode(store.log.record_at(at) or b"") for at, *_ in sorted(entries)]
 
     def bodies(self, topic: str = "T") -> list[str]:
         return [record.body.decode() for record in self.records(topic)]

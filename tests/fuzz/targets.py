@@ -96,7 +96,7 @@ def log(data: bytes) -> None:
         store.open()
         queue = store.queue("fuzz", 0)
         at = append_one(store, queue, b"body")
-        stored = store.message_at(at)
+        stored = store.log.record_at(at)
         assert stored is not None
         assert decode(stored, verify=True).body == b"body"
         for each in list(store.queues):

@@ -128,7 +128,7 @@ class History:
         found = {queue.topic: self._in_queue(store, queue.topic) for queue in store.queues}
         left = {at: value for at, value in self.stored.items() if at >= store.log.start}
         for at, (_, body) in left.items():
-            record = store.message_at(at)
+            record = store.log.record_at(at)
             assert record is not None
             assert decode(record, verify=True).body == body
         assert +Counter(found) == Counter(topic for topic, _ in left.values())

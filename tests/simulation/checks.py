@@ -35,7 +35,7 @@ Check: TypeAlias = "Callable[[BrokerSet], Callable[[], None]]"
 
 def record_at(store: Store, at: int) -> Record | None:
     """The whole record at a physical offset, if one stands there."""
-    data = store.message_at(at)
+    data = store.log.record_at(at)
     return decode(data, verify=True) if data is not None else None
 
 

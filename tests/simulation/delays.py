@@ -232,7 +232,7 @@ def _waiting(store: Store) -> Iterator[tuple[Record, int]]:
             for offset in range(queue.max_offset):
                 entry = queue.entry(offset)
                 assert entry is not None
-                record = decode(store.message_at(entry[0]) or b"")
+                record = decode(store.log.record_at(entry[0]) or b"")
                 assert entry[2] == record.store_ms + LEVELS.ms[queue.queue_id], (
                     "the entry says when it is due"
                 )
@@ -338,4 +338,4 @@ def _keys_in(store: Store, topic: str) -> Iterator[str]:
         assert queue is not None
         entry = queue.entry(offset)
         assert entry is not None
-        yield decode(store.message_at(entry[0]) or b"").properties["KEYS"]
+        yield decode(store.log.record_at(entry[0]) or b"").properties["KEYS"]

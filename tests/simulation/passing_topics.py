@@ -129,7 +129,7 @@ class PassingTopics:
             if entry[0] < store.log.start and not are_trimmed:
                 continue
             where = f"offset {offset} of queue {queue.queue_id} of {queue.topic}"
-            record = decode(store.message_at(entry[0]) or b"", verify=True)
+            record = decode(store.log.record_at(entry[0]) or b"", verify=True)
             assert (record.topic, record.queue_id, record.queue_offset) == (
                 queue.topic,
                 queue.queue_id,

@@ -273,7 +273,7 @@ class HalfMessages:
         for offset in range(begin, queue.max_offset):
             entry = queue.entry(offset)
             assert entry is not None
-            self._keys[offset] = decode(broker.store.message_at(entry[0]) or b"").body.decode()
+            self._keys[offset] = decode(broker.store.log.record_at(entry[0]) or b"").body.decode()
         self._seen = queue.min_offset, queue.max_offset
         gone = [
             half.offset for half in broker.parts.halves.open.all() if half.offset < queue.min_offset

@@ -184,7 +184,7 @@ def records(broker: Broker, topic: str) -> list[Record]:
             entries = list(queue.entries(offset, 1000))
             places += [at for at, *_ in entries]
             offset += len(entries)
-    return [decode(store.message_at(at) or b"") for at in places]
+    return [decode(store.log.record_at(at) or b"") for at in places]
 
 
 def delivered(broker: Broker, topic: str = TOPIC) -> Counter[str]:

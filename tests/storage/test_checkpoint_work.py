@@ -58,7 +58,7 @@ def test_messages_are_stored_between_its_steps_and_come_after_its_mark(
     mark = store.checkpoint.mark
     assert mark is not None
     assert mark.position == begins_at
-    last = store.message_at(mark.last_at)
+    last = store.log.record_at(mark.last_at)
     assert last is not None
     assert (decode(last).body, mark.last_ms) == (b"%d" % (QUEUES - 1), decode(last).store_ms)
     copy = again(store, clock, tmp_path)
@@ -84,7 +84,7 @@ def test_all_queues_that_grow_meanwhile_are_looked_through_for_their_last_entry_
 
     mark = store.checkpoint.mark
     assert mark is not None
-    last = store.message_at(mark.last_at)
+    last = store.log.record_at(mark.last_at)
     assert last is not None
     assert decode(last).body == b"%d" % (QUEUES - 1)
     assert (mark.position, mark.queue_count) == (begins_at, QUEUES)

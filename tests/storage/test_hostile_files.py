@@ -78,7 +78,9 @@ def filled(drive: Drive, *, is_clean: bool) -> dict[tuple[str, int], bytes]:
         for n in range(store.max_offset(topic, 0))
     }
     records = {
-        key: store.message_at(entry[0]) or b"" for key, entry in places.items() if entry is not None
+        key: store.log.record_at(entry[0]) or b""
+        for key, entry in places.items()
+        if entry is not None
     }
     if is_clean:
         store.close()
@@ -252,7 +254,7 @@ def test_it_opens_or_says_why_and_gives_the_right_messages(
     check(store, records)
     with suppress(OSError):
         place = append_one(store, store.queue("T", 0), b"new", b"KEYS\x01x")
-        records["T", store.max_offset("T", 0) - 1] = store.message_at(place) or b""
+        records["T", store.max_offset("T", 0) - 1] = store.log.record_at(place) or b""
     drive.unmount()
     with suppress(StoreError):
         check(opened(drive), records)

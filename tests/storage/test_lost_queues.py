@@ -142,9 +142,9 @@ def test_pulls_that_wait_for_a_queue_are_woken_when_it_is_whole_again(couple: Co
     couple.drive.lost_from[queue_files(couple.drive, "T")[-1]] = 0
     couple.put(1)
     couple.replicate()
-    couple.copy.take_grown()
+    couple.copy.writer.take_grown()
     rebuild(couple.copy)
-    assert list(couple.copy.take_grown()) == [queue]
+    assert list(couple.copy.writer.take_grown()) == [queue]
 
 
 def test_a_slave_that_finds_the_cut_when_it_dispatches_goes_on(couple: Couple) -> None:

@@ -402,7 +402,7 @@ def test_a_look_amid_a_body_reads_no_more_than_a_record_whatever_stands_there(
     put(store, bytes(20 * mib))
     tracemalloc.start()
     try:
-        assert [at for at in range(begin, begin + 300) if store.message_at(at) is not None] == []
+        assert [at for at in range(begin, begin + 300) if store.log.record_at(at) is not None] == []
         assert tracemalloc.get_traced_memory()[1] < mib
     finally:
         tracemalloc.stop()

@@ -73,7 +73,7 @@ print("path", path)
 for _ in range(2):
     tried("first", lambda: store.fetch("T", 0, 0, 1, TagFilter()).count)
     tried("many", lambda: store.fetch("T", 0, 0, 800, TagFilter(frozenset([0]))).count)
-    tried("message", lambda: len(store.message_at(0) or b""))
+    tried("message", lambda: len(store.log.record_at(0) or b""))
     tried("newest", lambda: store.fetch("other", 0, 0, 1, TagFilter()).count)
     tried("time", lambda: store.offset_at_time("T", 0, 5))
     end = store.log.end

@@ -56,7 +56,7 @@ def test_a_record_is_stored_as_it_was_said(store: Store) -> None:
     (at,) = store.writer.append_records(
         [record(store, b"body", "T", 1, "TAGS\x01a\x02UNIQ_KEY\x01U\x02KEYS\x01k l")]
     )
-    found = decode(store.message_at(at) or b"", verify=True)
+    found = decode(store.log.record_at(at) or b"", verify=True)
     assert (found.topic, found.queue_id, found.queue_offset, found.body) == ("T", 1, 0, b"body")
     assert (found.flag, found.sys_flag, found.born_ms, found.born_host) == (3, 0x21, 7, BORN)
     assert (found.store_host, found.reconsume_times, found.prepared_offset) == (ELSEWHERE, 2, 44)
@@ -79,7 +79,7 @@ def test_what_is_prepared_or_rolled_back_is_in_no_queue(store: Store) -> None:
         half = record(store, b"half")
         half.sys_flag |= sys_flag
         (at,) = store.writer.append_records([half])
-        assert decode(store.message_at(at) or b"").queue_offset == 0
+        assert decode(store.log.record_at(at) or b"").queue_offset == 0
     store.writer.append_records([record(store, b"whole")])
     assert bodies_in(store, "T") == [b"whole"]
 
@@ -125,17 +125,17 @@ def test_watched_queues_that_grew_are_told_of_once(
     store = Store(config(tmp_path), clock.now_ms, watched=watched)
     store.open()
     append(store, ["B", "A", "U", "B"])
-    assert list(store.take_grown()) == [], "nobody watched"
+    assert list(store.writer.take_grown()) == [], "nobody watched"
 
     watched |= {store.queue("A", 0), store.queue("B", 0), store.queue("C", 0)}
     append(store, ["B", "A", "U", "B"])
-    assert [queue.topic for queue in store.take_grown()] == ["B", "A"]
-    assert list(store.take_grown()) == []
+    assert [queue.topic for queue in store.writer.take_grown()] == ["B", "A"]
+    assert list(store.writer.take_grown()) == []
     store.abandon()
 
 
 def block_at(store: Store, places: list[int]) -> RecordBlock:
-    records = [store.message_at(at) or b"" for at in places]
+    records = [store.log.record_at(at) or b"" for at in places]
     sizes = np.array([len(data) for data in records])
     ends = np.cumsum(sizes)
     data = store.log.joined(np.array(places), sizes)
@@ -153,7 +153,7 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
         store.writer.append_records(
             [record(store, b"between", "other")] * chance.randint(0, 2) or [record(store, b"", "o")]
         )
-    before = [decode(store.message_at(at) or b"") for at in places]
+    before = [decode(store.log.record_at(at) or b"") for at in places]
     targets = [
         store.queue(chance.choice(("T", "Longer_name")), chance.randrange(2)) for _ in places
     ]
@@ -247,7 +247,7 @@ def test_offsets_follow_those_of_records_that_are_dispatched_first(
     append(slave)
 
     places = [entry[0] for entry in entries(slave, "T", 0) if entry is not None]
-    assert [decode(slave.message_at(at) or b"").queue_offset for at in places] == [
+    assert [decode(slave.log.record_at(at) or b"").queue_offset for at in places] == [
         *range(len(places))
     ]
     assert len(places) >= 6

@@ -53,7 +53,8 @@ class Store:
 
     :param now_ms: wall clock, read for the store time of each new record.
     :param filter_bits: computes the filter bits in extension units; None: they get no bits.
-    :param watched: the queues that `take_grown` is asked about; the caller changes it at any time.
+    :param watched: the queues that `Writer.take_grown` is asked about; the caller changes it at any
+        time.
     """
 
     def __init__(
@@ -364,17 +365,13 @@ class Store:
             self.index.truncate(
                 end,
                 lambda at: (
-                    read_dispatch_request(at, memoryview(self.message_at(at) or b"")).store_ms
+                    read_dispatch_request(at, memoryview(self.log.record_at(at) or b"")).store_ms
                 ),
             )
         self.dispatch.position = min(self.dispatch.position, end)
         if self.checkpoint.mark is not None and self.checkpoint.mark.position > end:
             self.checkpoint.mark = None
         self.checkpoint_work()()
-
-    def take_grown(self) -> Collection[ConsumeQueue]:
-        """The watched queues that grew since the last call, in the order in which they grew."""
-        return self.writer.take_grown()
 
     def replicated(self) -> None:
         """Dispatch what replication wrote to the log, and what could not be dispatched before."""
@@ -441,10 +438,6 @@ class Store:
                 f"queue {queue_id} of {topic} cannot be read at offset {offset}: {error.strerror}"
             )
             raise UnreadableFile(error.errno, text, error.filename) from error
-
-    def message_at(self, at: int) -> bytes | None:
-        """The record at physical offset `at`; None if no record begins there."""
-        return self.log.record_at(at)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time of the message at `offset`, ms; -1 if there is no message."""

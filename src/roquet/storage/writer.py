@@ -333,9 +333,8 @@ class Writer:
                 grown[queue] = None
 
     def take_grown(self) -> Collection[ConsumeQueue]:
-        """See `Store.take_grown`."""
-        grown = self._grown
-        self._grown = {}
+        """The watched queues that grew since the last call, in the order in which they grew."""
+        grown, self._grown = self._grown, {}
         return grown
 
     def end_turn(self) -> None:

@@ -56,7 +56,7 @@ def arrived(node: BrokerNode, topic: str = "T", queue_id: int = 0) -> list[Recor
     store = serving(node).store
     queue = store.queue(topic, queue_id)
     data = [
-        store.message_at(at)
+        store.log.record_at(at)
         for offset in range(queue.max_offset)
         for at, *_ in queue.entries(offset, 1)
     ]

@@ -229,7 +229,7 @@ def half_pack(couple: Couple) -> int:
     """Leave in the master's log, and so in the slave's, what a version did that took the place for
     a record before a field of it did not fit; where that is."""
     store = serving(couple.master).store
-    record = store.message_at(last_record_at(store))
+    record = store.log.record_at(last_record_at(store))
     assert record is not None
 
     async def write() -> int:

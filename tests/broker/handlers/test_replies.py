@@ -78,7 +78,8 @@ def replier(sim: Simulation, node: BrokerNode) -> Replier:
 def stored(node: BrokerNode) -> list[bytes]:
     store = serving(node).store
     return [
-        decode(store.message_at(at) or b"").body for at, *_ in store.queue(TOPIC, 0).entries(0, 100)
+        decode(store.log.record_at(at) or b"").body
+        for at, *_ in store.queue(TOPIC, 0).entries(0, 100)
     ]
 
 

@@ -35,7 +35,9 @@ async def test_messages_of_a_batch_keep_their_own_unique_keys(tmp_path: Path, pa
     side = Side(tmp_path, learns=False)
     assert side.take(frame) is not None
     queue = side.store.queue(request.fields["b"], int(request.fields["e"]))
-    records = [decode_record(side.store.message_at(at) or b"") for at, *_ in queue.entries(0, 10)]
+    records = [
+        decode_record(side.store.log.record_at(at) or b"") for at, *_ in queue.entries(0, 10)
+    ]
     assert [record.properties.get(UNIQ_KEY) for record in records] == [
         key or of_batch for key in own
     ]

@@ -59,7 +59,7 @@ class Served:
 
     def first_body(self) -> bytes:
         store = serving(self.node).store
-        record = store.message_at(store.log.start)
+        record = store.log.record_at(store.log.start)
         assert record is not None
         size = int.from_bytes(record[84:88], "big")
         return record[88 : 88 + size]

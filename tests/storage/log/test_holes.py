@@ -393,7 +393,7 @@ def test_a_message_that_looks_like_a_record_is_none_behind_a_hole(drive: Drive) 
     store = opened(drive)
     at = [put(store, each) for each in range(3)]
     forged = replace(
-        decode(store.message_at(at[2]) or b""),
+        decode(store.log.record_at(at[2]) or b""),
         physical_offset=store.log.end + 88,
         body=b"!",
     )

@@ -54,7 +54,7 @@ def test_what_waits_is_not_shown_before_it_is_committed(opened: Callable[[], Sto
     store = opened()
     put(store, 0, 50)
     assert store.fetch("T", 0, 0, 32, TagFilter()).records == []
-    assert store.message_at(0) is None
+    assert store.log.record_at(0) is None
     assert not store.log.read(store.log.start, LOG_FILE)
     store.log.commit()
     assert bodies_in(store, "T") == numbers(50)

@@ -42,7 +42,7 @@ class AppendNotifier:
         """Notify flush, slaves and held pulls once of all that this turn appended."""
         if self._syncs:
             self.flush_wanted.set()
-        grown = self._store.take_grown()
+        grown = self._store.writer.take_grown()
         if not self._store.is_visible_at_once:
             return
         self.slaves_look()

@@ -64,7 +64,7 @@ class ClientProxy:
             _, _, at = parse_offset_message_id(message_id)
         except MessageError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        message = self._store.message_at(at)
+        message = self._store.log.record_at(at)
         if message is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker has no message {message_id}")
         return message

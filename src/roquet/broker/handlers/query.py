@@ -59,10 +59,10 @@ class QueryHandler:
     def by_place(self, request: Command, _: Connection) -> Command:
         """Return the message at a physical offset.
 
-        A client may ask for any offset: `message_at` returns only bytes that are a valid record.
+        A client may ask for any offset: `record_at` returns only bytes that are a valid record.
         """
         at = ViewMessageHeader.read(request.fields).offset
-        record = self._store.message_at(at)
+        record = self._store.log.record_at(at)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message at physical offset {at}")
         return request.answer(ResponseCode.SUCCESS, body=record)

@@ -90,9 +90,9 @@ class SendBackHandler:
     def _record(self, header: SendBackHeader) -> Record:
         """The message at the physical offset that the client names.
 
-        A client may name any offset: `message_at` returns only bytes that are a valid record.
+        A client may name any offset: `record_at` returns only bytes that are a valid record.
         """
-        data = self._store.message_at(header.offset)
+        data = self._store.log.record_at(header.offset)
         if data is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"no message at physical offset {header.offset}"

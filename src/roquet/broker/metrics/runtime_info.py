@@ -117,7 +117,7 @@ class RuntimeInfo:
         }
 
     def _earliest_ms(self, physical: int) -> int:
-        record = self._store.message_at(physical)
+        record = self._store.log.record_at(physical)
         try:
             return -1 if record is None else decode(record).store_ms
         except CorruptRecord:

@@ -210,7 +210,7 @@ class HalfMessages:
     def record_at(self, at: int) -> Record | None:
         """The record at a physical offset, of any topic, or None."""
         self._make_readable(at)
-        return _decoded(self._store.message_at(at))
+        return _decoded(self._store.log.record_at(at))
 
     def record_of(self, half: HalfRecord) -> Record | None:
         """The record of an open transaction; None if it is not in the log any more."""
