@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.read_balance import ReadBalance
 from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.handlers.fastpath.pull import FastPull
-from roquet.broker.handlers.pull import PullConfig, PullHandler
+from roquet.broker.handlers.pull import PullHandler
 from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers, Member
@@ -53,7 +54,7 @@ class Side:
 
     def __init__(
         self,
-        config: PullConfig | None = None,
+        config: BrokerConfig | None = None,
         *,
         slave_reads: bool = True,
         held_max: int = 1000,
@@ -84,7 +85,7 @@ class Side:
         self.filters = FilterRegistry(BloomShape(), 86_400_000)
         self.traffic = Traffic(lambda: self.loop_ms)
         pulls = PullHandler(
-            config or PullConfig(),
+            config or BrokerConfig(),
             self.store,
             metadata,
             self.consumers,

@@ -10,14 +10,15 @@ from dataclasses import astuple
 from itertools import cycle
 from pathlib import Path
 
-from roquet.broker.config.delay_levels import DelayLevels
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.store import StoreSettings
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.ack_gate import AckConfig, AckGate
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.handlers.fastpath.send import FastSend
 from roquet.broker.handlers.send import SendHandler
-from roquet.broker.handlers.send_context import SendConfig, SendContext
+from roquet.broker.handlers.send_context import SendContext
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import Then
@@ -41,7 +42,9 @@ from tests.transport.stub_transport import StubPeer
 
 NOW_MS = 1_700_000_000_000
 WAITING_MAX = 100
-SEND_CONFIG = SendConfig("C", DelayLevels((1000, 5000)))
+SEND_CONFIG = BrokerConfig(
+    broker_cluster_name="C", store=StoreSettings(message_delay_level="1s 5s")
+)
 
 
 class Side:
@@ -59,7 +62,7 @@ class Side:
         entries_per_file: int = 1000,
         disk: Disk | None = None,
         also: FastPathMakers[Connection] | None = None,
-        send_config: SendConfig = SEND_CONFIG,
+        send_config: BrokerConfig = SEND_CONFIG,
         flush: bool = False,
     ) -> None:
         config = StoreConfig(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from roquet.protocol.bodies.tables import GroupConfig, TopicConfig
-from roquet.protocol.records.message import TRANSACTION_PREPARED
+from roquet.protocol.records.message import READ_WRITE, TRANSACTION_PREPARED, Permission
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import BINARY, JSON, ONE_WAY
 from tests.broker.send_sides import SEND_CONFIG, Side, assert_same_store, batch_frame, send_frame
@@ -25,6 +25,7 @@ from tests.simulation.disk import Drive
 TOPICS = ("TopicTest", "Other", "%RETRY%group")
 SENT_AGAIN = 5
 BODY_SIZE_MAX = 200
+STORE_SETTINGS = replace(SEND_CONFIG.store, max_message_size=BODY_SIZE_MAX)
 counts = st.sampled_from([1, 2, 12])
 topics = st.sampled_from(TOPICS)
 mostly = st.sampled_from([True, True, False])
@@ -40,9 +41,9 @@ class SendsAndChanges(RuleBasedStateMachine):
         self.drives = [Drive(random.Random(1)) for _ in range(2)]
         send_config = replace(
             SEND_CONFIG,
-            message_size_max=BODY_SIZE_MAX,
-            is_writable=is_writable,
-            takes_transactions=takes_transactions,
+            store=STORE_SETTINGS,
+            broker_permission=READ_WRITE if is_writable else Permission.READ,
+            reject_transaction_message=not takes_transactions,
         )
 
         async def made() -> list[Side]:
@@ -212,7 +213,7 @@ def taken_by(folder: Path, *steps: bytes | TopicConfig | GroupConfig) -> list[Si
     """
 
     async def took(learns: bool) -> tuple[Side, list[bytes]]:
-        send_config = replace(SEND_CONFIG, message_size_max=BODY_SIZE_MAX)
+        send_config = replace(SEND_CONFIG, store=STORE_SETTINGS)
         side = Side(folder / str(learns), learns=learns, send_config=send_config)
         answers: list[bytes] = []
         for step in steps:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.store import BrokerRole, FlushDisk
 from roquet.broker.delivery.ack_gate import AckConfig
-from roquet.broker.handlers.pull import PullConfig
-from roquet.broker.handlers.send_context import SendConfig
 from roquet.broker.maintenance.registration import BrokerIdentity, RegistrationConfig
 from roquet.broker.metadata.topics import topics_at_start
 from roquet.broker.transactions.open_table import CheckRules
@@ -78,20 +76,6 @@ def ack_config(config: BrokerConfig) -> AckConfig:
     )
 
 
-def send_config(config: BrokerConfig) -> SendConfig:
-    return SendConfig(
-        cluster=config.broker_cluster_name,
-        delay_levels=config.delay_levels,
-        region=config.region_id,
-        trace_on=config.trace_on,
-        is_slave=config.is_slave,
-        is_writable=config.is_writable,
-        message_size_max=config.store.message_size_max,
-        accept_from_ms=config.start_accept_send_request_time_stamp,
-        takes_transactions=not config.reject_transaction_message,
-    )
-
-
 def check_rules(config: BrokerConfig) -> CheckRules:
     """When and how often producers are asked about open transactions."""
     return CheckRules(
@@ -99,18 +83,6 @@ def check_rules(config: BrokerConfig) -> CheckRules:
         checks_max=config.transaction_check_max,
         period_ms=config.transaction_check_interval,
         kept_ms=config.store.file_reserved_time * 3_600_000,
-    )
-
-
-def pull_config(config: BrokerConfig) -> PullConfig:
-    return PullConfig(
-        is_slave=config.is_slave,
-        is_readable=config.is_readable,
-        long_polling=config.long_polling_enable,
-        short_polling_ms=config.short_polling_time_mills,
-        offset_check_in_slave=config.replication.offset_check_in_slave,
-        filter_by_properties=config.filters.enable_property_filter,
-        filter_retries=config.filters.filter_support_retry,
     )
 
 

@@ -201,7 +201,7 @@ class Components:
         runtime = self._runtime
         slices = self.slices
         context = SendContext(
-            component_configs.send_config(config),
+            config,
             store,
             metadata,
             self.write_gate,

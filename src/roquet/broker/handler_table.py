@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from roquet.broker import component_configs
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.read_balance import ReadBalance
@@ -78,7 +77,7 @@ def pull_handler(
     """The handler of pulls, which makes a fast path, too."""
     store = context.store
     return PullHandler(
-        component_configs.pull_config(config),
+        config,
         store,
         tables.metadata,
         tables.consumers,

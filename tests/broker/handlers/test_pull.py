@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.broker.handlers.pull import PullConfig
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.store import BrokerRole, ReplicationSettings
 from roquet.common.steps import finished
 from roquet.protocol.bodies.tables import GroupConfig
 from roquet.protocol.filters.tags import TagFilter
@@ -24,8 +25,10 @@ from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command, decode
 from tests.broker.pulls import FIRST_QUEUE_END, NOW_MS, USUAL, Side, pull_frame
 
-SLAVE = PullConfig(is_slave=True)
-CHECKING_SLAVE = PullConfig(is_slave=True, offset_check_in_slave=True)
+SLAVE = BrokerConfig(replication=ReplicationSettings(broker_role=BrokerRole.SLAVE))
+CHECKING_SLAVE = BrokerConfig(
+    replication=ReplicationSettings(broker_role=BrokerRole.SLAVE, offset_check_in_slave=True)
+)
 FOUND, NOTHING_NEW = ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND
 AGAIN, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED
 END, BEYOND = FIRST_QUEUE_END, FIRST_QUEUE_END + 7
@@ -53,9 +56,9 @@ def pulled(
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("config", [PullConfig(), SLAVE])
+@pytest.mark.parametrize("config", [BrokerConfig(), SLAVE])
 def test_who_is_far_behind_is_sent_where_the_group_says_and_comes_back_once_it_is_not(
-    config: PullConfig,
+    config: BrokerConfig,
 ) -> None:
     code, broker_id, next_offset, _ = pulled(lambda: Side(config), 0)
     assert (code, broker_id) == (FOUND, 2)
@@ -64,9 +67,9 @@ def test_who_is_far_behind_is_sent_where_the_group_says_and_comes_back_once_it_i
     assert pulled(lambda: Side(config), END)[:3] == (NOTHING_NEW, 3, END)
 
 
-@pytest.mark.parametrize("config", [PullConfig(), SLAVE])
+@pytest.mark.parametrize("config", [BrokerConfig(), SLAVE])
 def test_where_slaves_are_not_to_be_read_everybody_is_served_and_sent_to_the_master(
-    config: PullConfig,
+    config: BrokerConfig,
 ) -> None:
     assert pulled(lambda: Side(config, slave_reads=False), 0)[:2] == (FOUND, 0)
 

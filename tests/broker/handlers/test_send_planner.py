@@ -12,7 +12,12 @@ from roquet.broker.handlers.send_plan import SendPlan
 from roquet.broker.handlers.send_planner import SendPlanner
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import TopicConfig
-from roquet.protocol.records.message import COMPRESSED, MULTI_TAGS, TRANSACTION_PREPARED
+from roquet.protocol.records.message import (
+    COMPRESSED,
+    MULTI_TAGS,
+    TRANSACTION_PREPARED,
+    Permission,
+)
 from roquet.protocol.remoting.command import ONE_WAY, decode
 from tests.broker.send_sides import SEND_CONFIG, Side, send_frame
 
@@ -81,7 +86,9 @@ async def test_one_way_sends_have_another_plan(side: Side) -> None:
 
 
 async def test_a_broker_without_write_permission_refuses_ordered_topics(tmp_path: Path) -> None:
-    side = Side(tmp_path, learns=False, send_config=replace(SEND_CONFIG, is_writable=False))
+    side = Side(
+        tmp_path, learns=False, send_config=replace(SEND_CONFIG, broker_permission=Permission.READ)
+    )
     assert plan_of(side, send_frame(1, 0, {}))
 
     side.metadata.set_ordered({"TopicTest"})

@@ -46,7 +46,7 @@ class Batches:
     def __init__(self, send_context: SendContext) -> None:
         self._delay_levels = send_context.config.delay_levels
         self._store_host = send_context.store.config.store_host
-        size_max = min(send_context.config.message_size_max, FRAME_SIZE_MAX)
+        size_max = min(send_context.config.store.message_size_max, FRAME_SIZE_MAX)
         self.stored_size_max = size_max + RECORD_OVERHEAD_MAX
 
     def packed(self, plan: SendPlan, values: SendValues) -> Steps[BatchRecords]:

@@ -7,9 +7,10 @@ docs/protocol/consuming.md#pulling.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.read_balance import ReadBalance
 from roquet.broker.handlers.fastpath.pull import FastPull, PullTerms
@@ -75,26 +76,6 @@ COUNT_MAX: Final = 1024
 _ANSWER_FIELDS: Final = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
 
 
-@dataclass(frozen=True, slots=True)
-class PullConfig:
-    """The settings that pulls depend on.
-
-    :param is_readable: whether `brokerPermission` allows pulls.
-    :param short_polling_ms: how long pulls are held when `long_polling` is off.
-    :param offset_check_in_slave: whether a slave may correct a client's offset.
-    :param filter_by_properties: whether SQL92 filters are allowed (`enablePropertyFilter`).
-    :param filter_retries: whether SQL92 filters apply to retry topics.
-    """
-
-    is_slave: bool = False
-    is_readable: bool = True
-    long_polling: bool = True
-    short_polling_ms: int = 1000
-    offset_check_in_slave: bool = False
-    filter_by_properties: bool = False
-    filter_retries: bool = False
-
-
 class PullHandler:
     """Answers pulls, and holds those that find nothing until messages arrive.
 
@@ -104,7 +85,7 @@ class PullHandler:
 
     def __init__(
         self,
-        config: PullConfig,
+        config: BrokerConfig,
         store: Store,
         metadata: Metadata,
         consumers: Consumers[Connection],
@@ -116,6 +97,7 @@ class PullHandler:
         moves: OffsetMovedEvents,
     ) -> None:
         self._config = config
+        self._is_slave = config.is_slave
         self._store = store
         self._metadata = metadata
         self._consumers = consumers
@@ -158,11 +140,7 @@ class PullHandler:
         )
         code = self._code(fetched, header)
         dispatch = self._store.dispatch
-        if (
-            code == ResponseCode.PULL_OFFSET_MOVED
-            and dispatch.is_held_up
-            and not self._config.is_slave
-        ):
+        if code == ResponseCode.PULL_OFFSET_MOVED and dispatch.is_held_up and not self._is_slave:
             # "Offset moved" would send the consumer back to a queue end that is not the real one.
             remark = (
                 f"the end of queue {header.queue_id} of topic {header.topic} is not known before "
@@ -199,7 +177,7 @@ class PullHandler:
         The fast path calls this, too. The arguments replace queue and offsets of `header`; `_terms`
         has checked the pull.
         """
-        if header.sys_flag & COMMIT_OFFSET and not self._config.is_slave:
+        if header.sys_flag & COMMIT_OFFSET and not self._is_slave:
             offset = self._store.within_queue(header.topic, queue_id, commit_offset)
             self._offsets.commit(header.consumer_group, header.topic, queue_id, offset)
         return self._fetch(header, queue_id, queue_offset, wanted)
@@ -330,11 +308,11 @@ class PullHandler:
         return self._filtering(SqlFilter(sql), header)
 
     def _check_filters_allowed(self, kind: str) -> None:
-        if not self._config.filter_by_properties:
+        if not self._config.filters.enable_property_filter:
             raise Refused(ResponseCode.SYSTEM_ERROR, not_allowed(kind))
 
     def _filtering(self, wanted: SqlFilter, header: PullHeader) -> Filter:
-        if self._config.filter_retries and header.topic.startswith(RETRY_PREFIX):
+        if self._config.filters.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
             return RetryTopicFilter(self._filters, header.topic.removeprefix(RETRY_PREFIX))
         return wanted
 
@@ -369,7 +347,7 @@ class PullHandler:
         code = self._code(fetched, header)
         next_offset = fetched.next_offset
         suggested = self._suggested(group, fetched)
-        if self._config.is_slave and not self._config.offset_check_in_slave:
+        if self._is_slave and not self._config.replication.offset_check_in_slave:
             if fetched.status in _CORRECTS_THE_OFFSET:
                 next_offset = header.queue_offset
             if code == ResponseCode.PULL_OFFSET_MOVED:
@@ -395,14 +373,18 @@ class PullHandler:
             )
             return
         self._traffic.found_nothing()
-        if code == ResponseCode.PULL_OFFSET_MOVED and not self._config.is_slave:
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._is_slave:
             self._moves.note(header, fetched.next_offset)
 
     def _hold(
         self, request: Command, connection: Connection, header: PullHeader, wanted: Filter
     ) -> None:
         config = self._config
-        hold_ms = header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
+        hold_ms = (
+            header.suspend_timeout_millis
+            if config.long_polling_enable
+            else config.short_polling_time_mills
+        )
         queue = self._store.queue(header.topic, header.queue_id)
         # The answer needs neither fields nor body; each could hold 16 MiB.
         kept = replace(request, fields={}, body=b"")

@@ -43,7 +43,7 @@ class SendHandler:
         self._halves = halves
         self._slices = slices
         self._batches = Batches(send_context)
-        self.answers = SendAnswers(send_context.config.region, send_context.config.trace_on)
+        self.answers = SendAnswers(send_context.config.region_id, send_context.config.trace_on)
         self._executor = SendExecutor(send_context, self.answers)
         self.planner = SendPlanner(send_context)
 

@@ -39,6 +39,7 @@ class SendBackHandler:
     def __init__(self, send_context: SendContext, traffic: Traffic) -> None:
         self._send_context = send_context
         self._store = send_context.store
+        self._delay_levels = send_context.config.delay_levels
         self._traffic = traffic
 
     def routes(self) -> dict[int, Handler]:
@@ -108,9 +109,7 @@ class SendBackHandler:
         self, topic: TopicConfig, group: GroupConfig, level: int, record: Record
     ) -> NewRecord:
         queue_id = self._send_context.chance.randrange(group.retry_queues)
-        level = self._send_context.config.delay_levels.nearest(
-            level or FIRST_LEVEL + record.reconsume_times
-        )
+        level = self._delay_levels.nearest(level or FIRST_LEVEL + record.reconsume_times)
         if level == 0:  # a producer may have set negative reconsume times; Apache does not delay
             return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, queue_id)
         delayed = put_aside(_properties(record), level, topic.name, queue_id)

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from roquet.broker.config.delay_levels import DelayLevels
+from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.write_gate import WriteGate
@@ -22,27 +22,6 @@ from roquet.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class SendConfig:
-    """The settings that sends depend on.
-
-    :param message_size_max: bytes of a body, as sent (`maxMessageSize`).
-    :param accept_from_ms: no send is accepted before (`startAcceptSendRequestTimeStamp`); ms since
-        the epoch.
-    :param takes_transactions: False with `rejectTransactionMessage=true`.
-    """
-
-    cluster: str
-    delay_levels: DelayLevels
-    region: str = "DefaultRegion"
-    trace_on: bool = True
-    is_slave: bool = False
-    is_writable: bool = True
-    message_size_max: int = 4 * 1024 * 1024
-    accept_from_ms: int = 0
-    takes_transactions: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class SendContext:
     """The store, the tables and the settings that all handlers share that store messages.
 
@@ -51,7 +30,7 @@ class SendContext:
     :param chance: chooses a write queue for sends with a queue id below 0.
     """
 
-    config: SendConfig
+    config: BrokerConfig
     store: Store
     metadata: Metadata
     write_gate: WriteGate
@@ -76,11 +55,12 @@ class SendContext:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"this broker accepts no messages: {why}"
             )
-        if config.accept_from_ms and config.accept_from_ms > self.now_ms():
+        begin_ms = config.start_accept_send_request_time_stamp
+        if begin_ms and begin_ms > self.now_ms():
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                "this broker accepts no messages before the Unix time of "
-                f"{config.accept_from_ms} ms (startAcceptSendRequestTimeStamp)",
+                f"this broker accepts no messages before the Unix time of {begin_ms} ms "
+                "(startAcceptSendRequestTimeStamp)",
             )
         if is_send and (why_busy := self.ack_gate.why_busy):
             raise Refused(ResponseCode.SYSTEM_BUSY, why_busy)

@@ -30,6 +30,7 @@ class SendPlanner:
     def __init__(self, send_context: SendContext) -> None:
         self._send_context = send_context
         self._config = send_context.config
+        self._delay_levels = send_context.config.delay_levels
         self._store_host = send_context.store.config.store_host
 
     def plan(self, request: Command, connection: Connection) -> tuple[SendPlan, SendValues]:
@@ -46,7 +47,7 @@ class SendPlanner:
             topic = dead_letters
             queue_id = 0
             pairs[m.DELAY] = "0"  # a dead letter is not tried again: it must not wait
-        level = self._config.delay_levels.level_of(pairs)
+        level = self._delay_levels.level_of(pairs)
         is_batch = header.batch
         if is_batch and (is_retry or header.sys_flag & (m.COMPRESSED | m.TRANSACTION_BITS)):
             remark = "a batch cannot be compressed, be transactional or go to a retry topic"
@@ -54,7 +55,7 @@ class SendPlanner:
         is_half = not is_batch and is_half_message(pairs, header.reconsume_times)
         if is_half:
             level = 0  # it is delayed when it is committed
-            if not self._config.takes_transactions:
+            if self._config.reject_transaction_message:
                 remark = "this broker rejects transactional messages: rejectTransactionMessage=true"
                 raise Refused(ResponseCode.NO_PERMISSION, remark)
         born_host = connection.peer_host
@@ -69,8 +70,8 @@ class SendPlanner:
             queue_limit,
             dead_letters is not None,
             level,
-            self._config.delay_levels.ms[level - 1] if level else None,
-            self._config.cluster,
+            self._delay_levels.ms[level - 1] if level else None,
+            self._config.broker_cluster_name,
             header.flag,
             sys_flag,
             header.reconsume_times,
@@ -78,7 +79,7 @@ class SendPlanner:
             self._send_context.ack_gate.waits and pairs.get(m.WAIT) != "false",
             request.header_type == BINARY,
             request.is_one_way,
-            self._config.message_size_max,
+            self._config.store.message_size_max,
             is_half or m.is_queued(sys_flag),
             self._send_context.guard(),  # last: a topic or group may have been created
         )

@@ -1,6 +1,4 @@
-"""The learnt path of pulls and the general one are one: same answers, same progress, same pulls
-held.
-"""
+"""The fast path and the slow path of pulls: same answers, same offsets, same held pulls."""
 
 from __future__ import annotations
 
@@ -12,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.handlers.pull import PullConfig
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.filter import FilterSettings
+from roquet.broker.config.store import BrokerRole, ReplicationSettings
 from roquet.protocol.filters.tags import SQL92, TAG
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import BINARY, JSON, Command, decode
 from tests.broker.pulls import FORBID, PER_QUEUE, QUEUES, USUAL, Side, pull_frame
+
+FILTERING = BrokerConfig(filters=FilterSettings(enable_property_filter=True))
 
 
 def compare(frames: list[bytes], learning: Side, by_slow_path: Side, *, per_read: int = 3) -> bytes:
@@ -52,7 +54,8 @@ def test_any_pulls_are_answered_as_on_the_general_path(
     seed: int, header_type: int, is_slave: bool
 ) -> None:
     async def run() -> int:
-        config = PullConfig(is_slave=is_slave, filter_by_properties=True)
+        role = BrokerRole.SLAVE if is_slave else BrokerRole.ASYNC_MASTER
+        config = replace(FILTERING, replication=ReplicationSettings(broker_role=role))
         learning = Side(config)
         by_slow_path = Side(config, learns=False)
         chance = random.Random(seed)
@@ -68,9 +71,8 @@ def test_any_pulls_are_answered_as_on_the_general_path(
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
 def test_what_changes_meanwhile_counts_for_learnt_pulls_too(header_type: int) -> None:
     async def run() -> None:
-        config = PullConfig(filter_by_properties=True)
-        learning = Side(config)
-        by_slow_path = Side(config, learns=False)
+        learning = Side(FILTERING)
+        by_slow_path = Side(FILTERING, learns=False)
         frames = [
             pull_frame(n, replace(USUAL, queue_offset=n, commit_offset=n), header_type)
             for n in range(20, 40)
