@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from roquet.spark._options.write import WriteOptions
-from roquet.spark._write.sink import RocketMQStreamWriter, RocketMQWriter, Written
+from roquet.spark._write.send import Written
+from roquet.spark._write.sink import RocketMQStreamWriter, RocketMQWriter
 from roquet.spark.session import session
 from roquet.spark.source import RocketMQSource
 
@@ -48,7 +50,9 @@ class DyingWriter(RocketMQWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         written = super().write(iterator)
-        if written.partition == 1 and is_first(KILLED):
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1 and is_first(KILLED):
             os.kill(os.getpid(), signal.SIGKILL)
         return written
 

@@ -19,7 +19,8 @@ from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from roquet.spark._options.write import WriteOptions
-from roquet.spark._write.sink import RocketMQStreamWriter, Written
+from roquet.spark._write.send import Written
+from roquet.spark._write.sink import RocketMQStreamWriter
 from roquet.spark.source import RocketMQSource
 from tests.interop.ground import Ground
 from tests.spark.written import numbers, stored

@@ -18,7 +18,7 @@ from roquet.protocol.remoting.command import Command
 from roquet.spark._options.write import WriteOptions
 from roquet.spark._write.encoding import Piece, encode_pieces, row_number
 from roquet.spark._write.rows import ROW_ID, sink_rows, targets
-from roquet.spark._write.send import Counts, PieceSender
+from roquet.spark._write.send import PieceSender, Written
 from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 from tests.simulation.simulation import Simulation
 from tests.spark.written import numbered
@@ -67,9 +67,9 @@ def send(
     do: Callable[[PieceSender, list[Piece]], Awaitable[None]],
     journal: Looking | None = None,
     key: str | None = None,
-) -> Counts:
+) -> Written:
     """Let `do` send pieces of ten rows each."""
-    counts = Counts()
+    written = Written()
 
     async def work() -> None:
         runtime = cluster.client.runtime()
@@ -86,10 +86,10 @@ def send(
                     rows, targets(rows, queues), "T", options, lambda _: ("A" * 28, 0), "run:0:0:"
                 )
             )
-            await do(PieceSender(session, routes, queues, OPTIONS, counts, journal), made)
+            await do(PieceSender(session, routes, queues, OPTIONS, written, journal), made)
 
     cluster.run(work)
-    return counts
+    return written
 
 
 async def first(sender: PieceSender, made: list[Piece]) -> None:
@@ -105,9 +105,9 @@ def test_a_piece_whose_answer_is_lost_is_sent_again(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     broker.script[BATCH] = [SILENCE]
-    counts = send(cluster, first)
+    written = send(cluster, first)
     assert stored_rows(broker) == list(range(10))
-    assert (counts.rows, counts.retries) == (10, 1)
+    assert (written.rows, written.retries) == (10, 1)
 
 
 def test_what_the_journal_finds_is_not_sent_again_nor_is_the_rest_lost(
@@ -125,9 +125,9 @@ def test_what_the_journal_finds_is_not_sent_again_nor_is_the_rest_lost(
     broker.on_request = crash
     broker.script[BATCH] = [SILENCE, ResponseCode.SYSTEM_BUSY]
     journal = Looking(broker)
-    counts = send(cluster, first, journal)
+    written = send(cluster, first, journal)
     assert sorted(stored_rows(broker)) == list(range(10))
-    assert (counts.found, counts.rows, journal.looks) == (4, 6, 1)
+    assert (written.found, written.rows, journal.looks) == (4, 6, 1)
 
 
 def test_a_piece_goes_to_another_broker_than_the_one_that_failed(

@@ -1,4 +1,4 @@
-"""The requests of a write's journal to a broker.
+"""The requests of a write's journal to brokers.
 
 They go to the master only: a slave may lag, and the journal would take stored rows for missing.
 """
@@ -45,55 +45,37 @@ pulled nor found by its key, so both are tried this many times, with this pause.
 
 
 @dataclass(frozen=True)
-class Brokers:
-    """Creates a `MasterRequests` for each queue; they share a session and options."""
+class MasterRequests:
+    """Sends requests to the masters of queues, with retries.
+
+    All methods raise `ConnectionClosed`, `CallTimeout` or `RouteNotFound` if the master answers no
+    attempt, and `ResponseError` if it refuses the request.
+    """
 
     session: Session
     routes: TopicRoutes
     unique_keys: UniqueKeys
     options: WriteOptions
 
-    def at(self, queue: MessageQueue) -> MasterRequests:
-        """The requests to the broker of `queue`."""
-        return MasterRequests(self, queue)
-
-
-@dataclass(frozen=True)
-class MasterRequests:
-    """Sends requests to the master of the broker that has `queue`, with retries.
-
-    All methods raise `ConnectionClosed`, `CallTimeout` or `RouteNotFound` if the master answers no
-    attempt, and `ResponseError` if it refuses the request.
-    """
-
-    brokers: Brokers
-    queue: MessageQueue
-
     async def end_of(self, queue: MessageQueue) -> int:
         """The queue's end: the offset after the last message that can be pulled."""
         fields = QueueHeader(queue.topic, queue.queue_id, queue.broker_name).write()
-        response, address = await self._ask(Command(RequestCode.GET_MAX_OFFSET, fields))
+        response, address = await self._ask(queue, Command(RequestCode.GET_MAX_OFFSET, fields))
         return accepted(OffsetAnswer, response, address).offset
 
     async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
-        wanted = Subscription(queue.topic)
-        group = self.brokers.options.group
-        request = pull_request(group, queue, offset, _PULL_COUNT, SUBSCRIPTION, wanted, 0)
-        response, address = await self._ask(request)
-        return pull_result(response, address, wanted)
+        return await self._pull(queue, queue, offset)
 
-    async def write(self, body: bytes, key: str = "") -> int:
-        """Store an intent, and wait until it can be pulled.
+    async def write_intent(self, beside: MessageQueue, body: bytes, key: str = "") -> int:
+        """Store an intent at the broker of the queue `beside`, and wait until it can be pulled.
 
         :returns: its queue offset.
         :raises SinkError: the broker has no topic for intents, or does not return the intent.
         """
-        message = outgoing(Message(INTENT_TOPIC, body, keys=key), self.brokers.unique_keys.next())
-        intents = MessageQueue(INTENT_TOPIC, self.queue.broker_name, 0)
-        now_ms = self.brokers.session.runtime.now_ms()
-        response, address = await self._ask(
-            message.request(self.brokers.options.group, intents, now_ms)
-        )
+        message = outgoing(Message(INTENT_TOPIC, body, keys=key), self.unique_keys.next())
+        intents = MessageQueue(INTENT_TOPIC, beside.broker_name, 0)
+        request = message.request(self.options.group, intents, self.session.runtime.now_ms())
+        response, address = await self._ask(beside, request)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             raise SinkError(
                 f"{intents.broker_name} has no topic {INTENT_TOPIC} and does not create topics: "
@@ -101,7 +83,7 @@ class MasterRequests:
             )
         offset = accepted(SendAnswer, response, address, STATUS_OF_CODE).queue_offset
         for _ in range(_LOOKS):
-            if (await self.pull(intents, offset)).body:
+            if (await self._pull(beside, intents, offset)).body:
                 return offset
             await asyncio.sleep(_LOOK_PAUSE_S)
         raise SinkError(
@@ -109,36 +91,48 @@ class MasterRequests:
             "does the broker wait for a slave?"
         )
 
-    async def find(self, key: str, offset: int) -> list[Record]:
-        """The intents with this key, once the intent at `offset` is among them.
+    async def find_intents(self, beside: MessageQueue, key: str, offset: int) -> list[Record]:
+        """The intents with this key at the broker of the queue `beside`.
+
+        Waits until the intent at `offset` is among them.
 
         :raises SinkError: the broker does not find that intent.
         """
         for _ in range(_LOOKS):
-            found = await self._query(key)
+            found = await self._query(beside, key)
             if any(intent.queue_offset == offset for intent in found):
                 return found
             await asyncio.sleep(_LOOK_PAUSE_S)
         raise SinkError(
-            f"{self.queue.broker_name} does not find messages by key, which "
+            f"{beside.broker_name} does not find messages by key, which "
             "delivery=effectively-once needs: is messageIndexEnable=false there?"
         )
 
-    async def _query(self, key: str) -> list[Record]:
+    async def _query(self, beside: MessageQueue, key: str) -> list[Record]:
         header = QueryMessageHeader(INTENT_TOPIC, key, HITS_MAX, 0, _END_OF_TIME)
-        response, address = await self._ask(Command(RequestCode.QUERY_MESSAGE, header.write()))
+        request = Command(RequestCode.QUERY_MESSAGE, header.write())
+        response, address = await self._ask(beside, request)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return []
         accepted(QueryMessageAnswer, response, address)
         return [each for each in decode_all(response.body) if each.properties.get(KEYS) == key]
 
-    async def _ask(self, request: Command) -> tuple[Command, str]:
-        return await patiently(partial(self._ask_once, request), self.brokers.options.retries)
+    async def _pull(self, beside: MessageQueue, queue: MessageQueue, offset: int) -> PullResult:
+        wanted = Subscription(queue.topic)
+        request = pull_request(
+            self.options.group, queue, offset, _PULL_COUNT, SUBSCRIPTION, wanted, 0
+        )
+        response, address = await self._ask(beside, request)
+        return pull_result(response, address, wanted)
 
-    async def _ask_once(self, request: Command) -> tuple[Command, str]:
-        timeout_ms = self.brokers.options.timeout_ms
-        address = await self.brokers.routes.master(self.queue, timeout_ms)
-        response = await self.brokers.session.call(address, request, timeout_ms)
+    async def _ask(self, queue: MessageQueue, request: Command) -> tuple[Command, str]:
+        """The response of the master of `queue`, and its address."""
+        return await patiently(partial(self._ask_once, queue, request), self.options.retries)
+
+    async def _ask_once(self, queue: MessageQueue, request: Command) -> tuple[Command, str]:
+        timeout_ms = self.options.timeout_ms
+        address = await self.routes.master(queue, timeout_ms)
+        response = await self.session.call(address, request, timeout_ms)
         if response.code in _AGAIN_CODES:
             raise ResponseError(response.code, response.remark or "", address)
         return response, address

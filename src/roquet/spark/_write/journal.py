@@ -28,7 +28,7 @@ from roquet.protocol.records.record import Record
 from roquet.spark._arrow.columns import BadBody, decode
 from roquet.spark._arrow.records import Records
 from roquet.spark._arrow.schema import ARROW_SCHEMA
-from roquet.spark._write.broker import HITS_MAX, Brokers, MasterRequests
+from roquet.spark._write.broker import HITS_MAX, MasterRequests
 from roquet.spark._write.encoding import row_number
 from roquet.spark._write.rows import ROW_ID, SinkRows, bits_in
 from roquet.spark._write.send import SinkError
@@ -48,8 +48,10 @@ class TopicJournal:
     :param id_front: prefix of the task's row ids and of the key of its intents.
     """
 
-    def __init__(self, brokers: Brokers, id_front: str, queues: Sequence[MessageQueue]) -> None:
-        self._brokers = brokers
+    def __init__(
+        self, masters: MasterRequests, id_front: str, queues: Sequence[MessageQueue]
+    ) -> None:
+        self._masters = masters
         self._id_front = id_front
         self._queues = queues
         self._key = f"{id_front}{queues[0].topic}"
@@ -113,31 +115,30 @@ class TopicJournal:
 
         After a crash of the broker that may be some rows of a batch only.
         """
-        broker = self._brokers.at(queue)
-        await broker.write(b"{}")
-        end = await broker.end_of(queue)
-        return await self._scan(broker, queue, self._ends[queue], end)
+        await self._masters.write_intent(queue, b"{}")
+        end = await self._masters.end_of(queue)
+        return await self._scan(queue, self._ends[queue], end)
 
     def went_to(self, queue: MessageQueue, end: int) -> None:
         self._ends[queue] = end
 
     async def _open_broker(self, queues: Sequence[MessageQueue], names: set[str]) -> dict[int, int]:
-        broker = self._brokers.at(queues[0])
-        ends = await asyncio.gather(*map(broker.end_of, queues))
+        ends = await asyncio.gather(*map(self._masters.end_of, queues))
         intent = {
             "brokers": sorted(names),
             "ends": {str(queue.queue_id): end for queue, end in zip(queues, ends, strict=True)},
         }
-        offset = await broker.write(json.dumps(intent).encode(), self._key)
-        hits = await broker.find(self._key, offset)
+        body = json.dumps(intent).encode()
+        offset = await self._masters.write_intent(queues[0], body, self._key)
+        hits = await self._masters.find_intents(queues[0], self._key, offset)
         earlier = [_intent(hit) for hit in hits if hit.queue_offset < offset]
         self._refuse_missing({name for each in earlier for name in each["brokers"]} - names)
-        ends = await asyncio.gather(*map(broker.end_of, queues))
+        ends = await asyncio.gather(*map(self._masters.end_of, queues))
         self._ends |= zip(queues, ends, strict=True)
         if not earlier:
             return {}
         starts = [0 if len(hits) >= HITS_MAX else _start(queue, earlier) for queue in queues]
-        scans = (self._scan(broker, *part) for part in zip(queues, starts, ends, strict=True))
+        scans = (self._scan(*part) for part in zip(queues, starts, ends, strict=True))
         return {
             row: checksum
             for found in await asyncio.gather(*scans)
@@ -151,14 +152,12 @@ class TopicJournal:
                 "topic's route: start the broker again, or write with delivery=at-least-once"
             )
 
-    async def _scan(
-        self, broker: MasterRequests, queue: MessageQueue, start: int, end: int
-    ) -> dict[int, int]:
+    async def _scan(self, queue: MessageQueue, start: int, end: int) -> dict[int, int]:
         """The rows of this task at offsets [start, end), with the checksums of their bodies."""
         found: dict[int, int] = {}
         pulled: list[bytes] = []
         while start < end:
-            answer = await broker.pull(queue, start)
+            answer = await self._masters.pull(queue, start)
             if answer.next_offset <= start:
                 raise SinkError(f"the broker has offset {start} of {queue} but does not return it")
             start = answer.next_offset

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
+from pyspark.sql.datasource import WriterCommitMessage
+
 from roquet.client._net.queue_calls import accepted
 from roquet.client._net.session import Session
 from roquet.client._send.queue_choice import RoundRobin
@@ -88,10 +90,10 @@ class Journal(Protocol):
 
 
 @dataclass
-class Counts:
-    """Counts of a task's rows and requests.
+class Written(WriterCommitMessage):
+    """The counts of a task, which Spark brings to the driver.
 
-    `found`: rows that an earlier attempt stored. `unsafe`: rows per status other than SEND_OK.
+    `found`: rows that an earlier attempt stored. `unsafe`: rows per send status other than SEND_OK.
     """
 
     rows: int = 0
@@ -110,14 +112,14 @@ class PieceSender:
         routes: TopicRoutes,
         queues: Sequence[MessageQueue],
         options: WriteOptions,
-        counts: Counts,
+        written: Written,
         journal: Journal | None = None,
     ) -> None:
         self._session = session
         self._routes = routes
         self.queues = queues
         self._options = options
-        self._counts = counts
+        self._written = written
         self._journal = journal
         self._turn = RoundRobin(session.runtime.random.getrandbits(31))
         self._lanes: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -173,7 +175,7 @@ class PieceSender:
                         raise
                     is_open = isinstance(error, ConnectionClosed | CallTimeout)
                     log.info("send failed, will be retried: queue=%s error=%s", queue, error)
-                self._counts.retries += 1
+                self._written.retries += 1
                 self._session.routes.refresh_soon(queue.topic)
                 await asyncio.sleep(wait)
                 if is_open and self._journal:
@@ -185,7 +187,7 @@ class PieceSender:
 
     def _left(self, piece: Piece, stored: Container[int]) -> Piece:
         left = piece.without(stored)
-        self._counts.found += len(piece.rows) - len(left.rows)
+        self._written.found += len(piece.rows) - len(left.rows)
         return left
 
     async def _try(self, piece: Piece, queue: MessageQueue) -> None:
@@ -194,8 +196,8 @@ class PieceSender:
         request = piece.outgoing.request(self._options.group, queue, self._session.runtime.now_ms())
         response = await self._session.call(address, request, timeout_ms)
         answer = accepted(SendAnswer, response, address, STATUS_OF_CODE)
-        self._counts.requests += 1
-        self._counts.rows += len(piece.rows)
+        self._written.requests += 1
+        self._written.rows += len(piece.rows)
         if self._journal:
             self._journal.went_to(queue, answer.queue_offset + len(piece.rows))
         status = STATUS_OF_CODE[response.code]
@@ -208,7 +210,7 @@ class PieceSender:
                 f"{queue} stored {rows} rows with {status.name}: {remark}; "
                 "failOnUnsafe=false only counts such rows"
             )
-        if not self._counts.unsafe:
+        if not self._written.unsafe:
             log.warning(
                 "rows stored with less than SEND_OK, further ones are only counted: "
                 "queue=%s status=%s rows=%d remark=%s",
@@ -217,4 +219,4 @@ class PieceSender:
                 rows,
                 remark,
             )
-        self._counts.unsafe[status.name] += rows
+        self._written.unsafe[status.name] += rows

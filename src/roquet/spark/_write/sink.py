@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -20,6 +19,7 @@ from roquet.errors import OptionError
 from roquet.spark._options.write import WriteOptions
 from roquet.spark._runtime.worker import begin_task
 from roquet.spark._write.columns import check_columns
+from roquet.spark._write.send import Written
 from roquet.spark._write.task import Task, write
 
 if TYPE_CHECKING:
@@ -30,21 +30,6 @@ log = logging.getLogger(__name__)
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 """Spark's names of task properties. A query keeps its id when it restarts from its checkpoint."""
-
-
-@dataclass
-class Written(WriterCommitMessage):
-    """The counts of a finished task.
-
-    `found`: rows that an earlier attempt stored. `unsafe`: rows per send status other than SEND_OK.
-    """
-
-    partition: int
-    rows: int
-    requests: int
-    retries: int
-    found: int
-    unsafe: dict[str, int]
 
 
 class RocketMQWriter(DataSourceArrowWriter):
@@ -58,8 +43,8 @@ class RocketMQWriter(DataSourceArrowWriter):
         self._run = uuid4().hex
 
     def write(self, iterator: Iterator[RecordBatch]) -> Written:
-        context = _context()
-        return _written(iterator, Task(self._run, 0, context.partitionId()), self._options)
+        begin_task()
+        return write(iterator, Task(self._run, 0, _context().partitionId()), self._options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _log("", messages)
@@ -85,9 +70,9 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty(_BATCH_ID)
         assert run is not None, "Spark sets the query id in tasks of streams"
         assert batch is not None, "Spark sets the batch id in tasks of streams"
-        return _written(
-            iterator, Task(run.replace("-", ""), int(batch), context.partitionId()), self._options
-        )
+        begin_task()
+        task = Task(run.replace("-", ""), int(batch), context.partitionId())
+        return write(iterator, task, self._options)
 
     def commit(
         self,
@@ -110,31 +95,13 @@ def _context() -> TaskContext:
     return context
 
 
-def _written(batches: Iterator[RecordBatch], task: Task, options: WriteOptions) -> Written:
-    begin_task()
-    counts = write(batches, task, options)
-    return Written(
-        task.partition,
-        counts.rows,
-        counts.requests,
-        counts.retries,
-        counts.found,
-        dict(counts.unsafe),
-    )
-
-
 def _log(suffix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Log the sums of all tasks; as a warning if rows were stored with less than SEND_OK."""
     tasks = [message for message in messages if isinstance(message, Written)]
     rows = sum(task.rows for task in tasks)
     found = sum(task.found for task in tasks)
-    unsafe = sum(sum(task.unsafe.values()) for task in tasks)
+    unsafe = sum(task.unsafe.total() for task in tasks)
     level = logging.WARNING if unsafe else logging.INFO
     log.log(
-        level,
-        "write finished: rows=%d already_stored=%d unsafe=%d%s",
-        rows,
-        found,
-        unsafe,
-        suffix,
+        level, "write finished: rows=%d already_stored=%d unsafe=%d%s", rows, found, unsafe, suffix
     )

@@ -20,11 +20,11 @@ from roquet.client.config import ClientConfig
 from roquet.errors import RoquetError
 from roquet.spark._arrow.slices import Ints, indices
 from roquet.spark._options.write import Delivery, WriteOptions
-from roquet.spark._write.broker import Brokers
+from roquet.spark._write.broker import MasterRequests
 from roquet.spark._write.encoding import encode_pieces
 from roquet.spark._write.journal import TopicJournal
 from roquet.spark._write.rows import SinkRows, numbers_in, sink_rows, targets
-from roquet.spark._write.send import PIECES_MAX, Counts, PieceSender, patiently
+from roquet.spark._write.send import PIECES_MAX, PieceSender, Written, patiently
 
 ROWS_MAX: Final = 10_000
 """Rows encoded at once: as many as Spark's batches have by default."""
@@ -49,7 +49,7 @@ class Task:
         return f"{self.run}:{self.batch}:{self.partition}:"
 
 
-def write(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Counts:
+def write(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Written:
     """Send all rows, and return when they are stored.
 
     :raises RowError: a row is no valid message; other rows may be stored.
@@ -68,7 +68,7 @@ async def _write(
     task: Task,
     options: WriteOptions,
     reading: ThreadPoolExecutor,
-) -> Counts:
+) -> Written:
     async with Session(ClientConfig(options.name_server, **options.access)) as session:
         session.membership.join_as_producer(options.group)
         writing = _Writing(session, task, options)
@@ -78,15 +78,7 @@ async def _write(
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         writing.close()
-        return writing.counts
-
-
-class _Topic:
-    """A topic that a task sends to. Its queues stay the same for the whole task."""
-
-    def __init__(self, sender: PieceSender, journal: TopicJournal | None) -> None:
-        self.sender = sender
-        self.journal = journal
+        return writing.written
 
 
 class _Writing:
@@ -97,13 +89,15 @@ class _Writing:
     """
 
     def __init__(self, session: Session, task: Task, options: WriteOptions) -> None:
-        self.counts = Counts()
+        self.written = Written()
         self._session = session
         self._task = task
         self._options = options
         self._routes = TopicRoutes(session)
         self._unique_keys = UniqueKeys.of_client(session.client_id, session.runtime)
-        self._topics: dict[str, _Topic] = {}
+        self._senders: dict[str, PieceSender] = {}
+        self._journals: dict[str, TopicJournal] = {}
+        """Per topic; empty unless delivery=effectively-once."""
         self._room = asyncio.Semaphore(PIECES_MAX)
 
     async def all(
@@ -124,37 +118,39 @@ class _Writing:
                 first += part.num_rows
 
     def close(self) -> None:
-        for topic in self._topics.values():
-            if topic.journal:
-                topic.journal.close()
+        for journal in self._journals.values():
+            journal.close()
 
-    async def _send(self, name: str, rows: SinkRows, sends: asyncio.TaskGroup) -> None:
-        topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topics[name] = await self._opened(name)
-        if topic.journal:
+    async def _send(self, topic: str, rows: SinkRows, sends: asyncio.TaskGroup) -> None:
+        if topic not in self._senders:
+            self._senders[topic] = await self._open(topic)
+        sender = self._senders[topic]
+        front = None
+        if journal := self._journals.get(topic):
             count = len(rows)
-            rows = topic.journal.left(rows)
-            self.counts.found += count - len(rows)
-        where = targets(rows, topic.sender.queues)
-        front = self._task.id_front if topic.journal else None
-        for piece in encode_pieces(rows, where, name, self._options, self._unique_keys.run, front):
+            rows = journal.left(rows)
+            self.written.found += count - len(rows)
+            front = self._task.id_front
+        where = targets(rows, sender.queues)
+        for piece in encode_pieces(rows, where, topic, self._options, self._unique_keys.run, front):
             await self._room.acquire()
-            sends.create_task(topic.sender.send(piece)).add_done_callback(
-                lambda _: self._room.release()
-            )
+            sends.create_task(sender.send(piece)).add_done_callback(lambda _: self._room.release())
 
-    async def _opened(self, name: str) -> _Topic:
-        ask = partial(self._routes.queues, name, self._options.timeout_ms)
+    async def _open(self, topic: str) -> PieceSender:
+        """Choose the topic's queues, which stay the same for the whole task."""
+        ask = partial(self._routes.queues, topic, self._options.timeout_ms)
         queues = await patiently(ask, self._options.retries)
-        journal = None
         if self._options.delivery is Delivery.EFFECTIVELY_ONCE:
-            brokers = Brokers(self._session, self._routes, self._unique_keys, self._options)
-            journal = TopicJournal(brokers, self._task.id_front, queues)
+            masters = MasterRequests(self._session, self._routes, self._unique_keys, self._options)
+            journal = self._journals[topic] = TopicJournal(masters, self._task.id_front, queues)
             await journal.open()
-        return _Topic(
-            PieceSender(self._session, self._routes, queues, self._options, self.counts, journal),
-            journal,
+        return PieceSender(
+            self._session,
+            self._routes,
+            queues,
+            self._options,
+            self.written,
+            self._journals.get(topic),
         )
 
 
