@@ -14,10 +14,9 @@ import pytest
 
 from roquet.spark._options.store import StoreOptions
 from roquet.spark._storefiles.chunks import QueuePlace, StorePart
-from roquet.spark._storefiles.damage import CorruptStore
 from roquet.spark._storefiles.indexed_ranges import Claims, QueuesDisagree
 from roquet.spark._storefiles.plan import SHARE_MIN, plan_parts
-from roquet.spark._storefiles.read import read
+from roquet.spark._storefiles.read import CorruptStore, read
 from roquet.storage.queues.consume_queue import ENTRY, ENTRY_SIZE
 from roquet.storetool.files import SegmentFiles, find_queues
 from tests.spark.store_rows import ALL, Row, bodies, options, planned

@@ -20,9 +20,8 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.layout import MAGIC, checksum
 from roquet.spark._arrow.corrupt import CORRUPT, TOLD_MAX
 from roquet.spark._options.pushed_filters import narrowed
-from roquet.spark._storefiles.damage import CorruptStore
 from roquet.spark._storefiles.plan import plan_parts
-from roquet.spark._storefiles.read import read
+from roquet.spark._storefiles.read import CorruptStore, read
 from roquet.storage.queues.consume_queue import ENTRY_SIZE
 from tests.spark.store_rows import ALL, WITH_CORRUPT, bodies, options, planned, rows
 from tests.storetool.stores import (

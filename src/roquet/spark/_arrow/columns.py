@@ -36,7 +36,17 @@ from roquet.spark._arrow.bodies import Part, decompressed, split_by_size
 from roquet.spark._arrow.property_columns import PropertyColumns
 from roquet.spark._arrow.records import Records
 from roquet.spark._arrow.schema import ARROW_SCHEMA
-from roquet.spark._arrow.slices import Bools, Ints, binary, indices, numbers, slices, text, words
+from roquet.spark._arrow.slices import (
+    Bools,
+    Ints,
+    binary,
+    indices,
+    numbers,
+    slices,
+    text,
+    true_rows,
+    words,
+)
 
 _HEAD: Final = np.dtype([(name, kind) for name, kind in NUMPY_TYPES.items() if name in OFFSETS])
 """A record up to its born host, the first field of variable size."""
@@ -118,7 +128,7 @@ def decode(
     for columns in whole.by_properties() if looks_at_properties and len(whole) else (whole,):
         if tags is not None and len(columns):
             matches = pc.is_in(columns.tags(), value_set=words(sorted(tags)))
-            columns = columns.of(_true_rows(matches))
+            columns = columns.of(true_rows(matches))
         if "body" in schema.names and columns.are_compressed:
             yield from columns.in_parts(schema, uncompressed_max)
         elif len(columns):
@@ -208,7 +218,7 @@ class _Columns:
         given = self._properties.values(UNIQ_KEY)
         if given.null_count == 0:
             return given
-        missing = _true_rows(given.is_null())
+        missing = true_rows(given.is_null())
         made = words(self._offset_message_ids(missing))
         return _replaced(given, missing, made)
 
@@ -316,11 +326,6 @@ _MAKERS: Final[Mapping[str, Callable[[_Columns], pa.Array]]] = {
     "reconsumeTimes": _Columns.reconsume_times,
 }
 """The columns that are not plain fields of `_HEAD`."""
-
-
-def _true_rows(mask: pa.Array) -> Ints:
-    rows = pc.indices_nonzero(mask)
-    return np.frombuffer(rows.buffers()[1], np.uint64, len(rows)).astype(np.int64)
 
 
 def _replaced(values: pa.Array, rows: Ints, others: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The column `_corrupt`, and the handling of damaged bodies in reads from brokers."""
+"""The column `_corrupt`, and the report of damaged data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructType
 
 from roquet.errors import OptionError, RoquetError
-from roquet.spark._arrow.columns import BadBody
 from roquet.spark._arrow.schema import arrow_schema
 from roquet.spark._arrow.slices import words
 from roquet.spark._options.mode import Mode
@@ -20,10 +19,6 @@ TOLD_MAX: Final = 10
 """How many damages one task logs; of further ones it logs only the count."""
 
 log = logging.getLogger(__name__)
-
-
-class CorruptBody(RoquetError):  # noqa: N818
-    """A body is damaged or larger than allowed; see the options mode and maxUncompressedBytes."""
 
 
 def schema_with_damage(wanted: StructType) -> pa.Schema:
@@ -61,16 +56,32 @@ def with_corrupt(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class LeftOut:
-    """Logs the damaged data that one task skips: the first `TOLD_MAX`, and the total at the end."""
+class DamageReport:
+    """Reports the damaged data of one task: as an error; or in the log, and in `_corrupt`.
 
-    def __init__(self) -> None:
+    The log has the first `TOLD_MAX`, and the total at the end.
+    """
+
+    def __init__(self, mode: Mode, schema: pa.Schema, error: type[RoquetError]) -> None:
+        self._mode = mode
+        self._is_row = CORRUPT in schema.names
+        self._error = error
         self._count = 0
 
-    def tell(self, text: str) -> None:
+    def skip(self, text: str) -> pa.Array | None:
+        """Log damaged data.
+
+        :param text: where it is, and what is wrong.
+        :returns: `_corrupt` in the row for it; None if there is no such row, since the schema does
+            not have the column.
+        :raises RoquetError: mode is FAILFAST.
+        """
+        if self._mode is Mode.FAILFAST:
+            raise self._error(f"{text}; mode=PERMISSIVE reads the rest, and logs what it skips")
         self._count += 1
         if self._count <= TOLD_MAX:
             log.warning("damaged data skipped: error=%s", text)
+        return words([text]) if self._is_row else None
 
     def close(self, where: object) -> None:
         """Log the total, if there was more than was logged.
@@ -79,33 +90,3 @@ class LeftOut:
         """
         if self._count > TOLD_MAX:
             log.warning("damaged data skipped, total: count=%d range=%s", self._count, where)
-
-
-class BodyReport:
-    """Reports the damaged bodies of one range: as an error; or in the log and in `_corrupt`."""
-
-    def __init__(self, mode: Mode, schema: pa.Schema) -> None:
-        self._mode = mode
-        self._schema = schema
-        self._left_out = LeftOut()
-
-    def rows(self, found: pa.RecordBatch | BadBody) -> pa.RecordBatch | None:
-        """The rows for Spark; None for a damaged body if the schema does not have `_corrupt`.
-
-        :raises CorruptBody: `found` is a damaged body, and mode is FAILFAST.
-        """
-        if not isinstance(found, BadBody):
-            return with_corrupt(found, self._schema)
-        text = f"{found.place}: {found.reason}"
-        if self._mode is Mode.FAILFAST:
-            raise CorruptBody(f"{text}; mode=PERMISSIVE reads the rest, and logs what it skips")
-        self._left_out.tell(text)
-        return (
-            found.row(self._schema, {CORRUPT: words([text])})
-            if CORRUPT in self._schema.names
-            else None
-        )
-
-    def close(self, where: object) -> None:
-        """Log the total of damaged bodies in the range `where`."""
-        self._left_out.close(where)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from roquet.protocol.records.message import NAME_SEPARATOR, PROPERTY_SEPARATOR
-from roquet.spark._arrow.slices import Bytes, Ints, indices, numbers, slices, text
+from roquet.spark._arrow.slices import Bytes, Ints, indices, numbers, numbers_in, slices, text
 
 _AFTER_NAME: Final = ord(NAME_SEPARATOR)
 _AFTER_PAIR: Final = ord(PROPERTY_SEPARATOR)
@@ -60,7 +60,7 @@ class PropertyColumns:
     def maps(self, kind: pa.DataType) -> pa.Array:
         """All properties of every message, as a map array."""
         names = slices(self._data, self._name_at, self._name_end).dictionary_encode()
-        codes = np.frombuffer(names.indices.buffers()[1], np.int32, len(names)).astype(np.int64)
+        codes = numbers_in(names.indices, np.int32).astype(np.int64)
         pairs = self._last_of_each_name(codes, len(names.dictionary))
         offsets = np.concatenate(
             ([0], np.cumsum(np.bincount(self._row[pairs], minlength=self._rows)))

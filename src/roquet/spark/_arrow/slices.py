@@ -8,11 +8,12 @@ this module.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -91,3 +92,21 @@ def text(stored: pa.Array) -> pa.Array:
 def words(values: Sequence[str]) -> pa.Array:
     """A string array of Python strings."""
     return binary([value.encode() for value in values]).cast(pa.string())
+
+
+def numbers_in(values: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The numbers of an Arrow array without nulls, as a view of its memory."""
+    size = np.dtype(kind).itemsize
+    return np.frombuffer(values.buffers()[1], kind, len(values), values.offset * size)
+
+
+def true_rows(mask: pa.Array) -> Ints:
+    """The indices at which an Arrow mask is true."""
+    return numbers_in(pc.indices_nonzero(mask), np.uint64).astype(np.int64)
+
+
+def bits_in(mask: pa.Array) -> Bools:
+    """An Arrow mask as a numpy mask; null becomes False."""
+    bits: Bools = np.zeros(len(mask), np.bool_)
+    bits[true_rows(mask)] = True
+    return bits

@@ -14,7 +14,7 @@ import pyarrow as pa
 from roquet.errors import CorruptRecord, PeerError, RoquetError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.columns import BadBody, decode
-from roquet.spark._arrow.corrupt import BodyReport, of_messages
+from roquet.spark._arrow.corrupt import CORRUPT, DamageReport, of_messages, with_corrupt
 from roquet.spark._arrow.records import Records
 from roquet.spark._options.pushed_filters import EVERYTHING, Narrowing
 from roquet.spark._options.ranges import Bounds, QueueRange, resolve, times_wanted
@@ -22,6 +22,10 @@ from roquet.spark._options.read import ReadOptions
 from roquet.spark._read.cluster_queries import ClusterQueries, client
 from roquet.spark._read.queue import RangeReader
 from roquet.spark._runtime.worker import begin_task
+
+
+class CorruptBody(RoquetError):  # noqa: N818
+    """A body is damaged or larger than allowed; see the options mode and maxUncompressedBytes."""
 
 
 def plan(options: ReadOptions, narrowing: Narrowing = EVERYTHING) -> list[QueueRange]:
@@ -95,11 +99,14 @@ def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[
     with asyncio.Runner() as runner:
         consumer = runner.run(client(options).__aenter__())
         try:
-            reading, report = RangeReader(consumer, part, options), BodyReport(options.mode, schema)
+            reading = RangeReader(consumer, part, options)
+            report = DamageReport(options.mode, schema, CorruptBody)
             while (records := runner.run(reading.chunk())) is not None:
                 for each in _decoded(records, part, options, of_messages(schema)):
-                    if (rows := report.rows(each)) is not None:
-                        yield rows
+                    if not isinstance(each, BadBody):
+                        yield with_corrupt(each, schema)
+                    elif (corrupt := report.skip(f"{each.place}: {each.reason}")) is not None:
+                        yield each.row(schema, {CORRUPT: corrupt})
             report.close(part)
         except CorruptRecord as error:  # error.at is an offset in the pulled bytes, not in the log
             at = f"byte {error.at} of the pulled bytes"

@@ -7,7 +7,7 @@ queue yet, or whose queue was deleted, lost a file or is damaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.protocol.records.layout import SIZE_MIN
-from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
+from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRIES
 from roquet.storetool.files import SegmentFiles, StoreFiles
 from roquet.storetool.read.queue_entries import QueueEntries
 
@@ -54,15 +54,13 @@ class Claims:
         :raises QueuesDisagree: two claims overlap, or one ends after `end`.
         """
         found = [
-            (key, QueueEntries(files, _NO_NOTES).between(start, end))
+            (key, QueueEntries(files, _NO_EXTENSION).between(start, end))
             for key, files in queues.items()
         ]
-        at = np.concatenate([_EMPTY, *(entries["physical"] for _, entries in found)]).astype(
-            np.int64
-        )
-        size = np.concatenate([_EMPTY, *(entries["size"] for _, entries in found)]).astype(np.int64)
+        entries = np.concatenate([np.empty(0, ENTRIES), *(each for _, each in found)])
+        at, size = entries["physical"].astype(np.int64), entries["size"].astype(np.int64)
         is_wanted = np.repeat(
-            [wants(*key) for key, _ in found] or [False], [len(each) for _, each in found] or [0]
+            np.array([wants(*key) for key, _ in found], np.bool_), [len(each) for _, each in found]
         )
         order = np.argsort(at, kind="stable")
         return cls(at[order], size[order], is_wanted[order])._once()._checked(start, end)
@@ -165,16 +163,12 @@ def wanted_share(files: StoreFiles, wants: Wants, end: int) -> float:
 
 
 def _bytes_about(files: SegmentFiles) -> int:
-    entries = QueueEntries(files, _NO_NOTES)
+    entries = QueueEntries(files, _NO_EXTENSION)
     end = entries.end()
     first = max(entries.first, end - _SAMPLE)
-    sizes = _sizes(entries.read(first, end - first)["size"].tolist())
-    return (end - entries.first) * sum(sizes) // len(sizes) if sizes else 0
+    sizes: Ints = entries.read(first, end - first)["size"].astype(np.int64)
+    sizes = sizes[(sizes > 0) & (sizes < BLANK_RECORD_SIZE)]
+    return (end - entries.first) * int(sizes.sum()) // len(sizes) if len(sizes) else 0
 
 
-def _sizes(sizes: Iterable[int]) -> list[int]:
-    return [size for size in sizes if 0 < size < BLANK_RECORD_SIZE]
-
-
-_EMPTY: Final = np.empty(0, np.int64)
-_NO_NOTES: Final = SegmentFiles((), 0)
+_NO_EXTENSION: Final = SegmentFiles((), 0)

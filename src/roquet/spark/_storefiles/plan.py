@@ -1,4 +1,4 @@
-"""Splits the log of a store into parts for Spark's tasks.
+"""Plans a read of store files: finds the stores, and splits their logs into parts for the tasks.
 
 Invariant: the parts of a store are in the order of its log and begin and end at records. They cover
 the log from its start to its end, except for parts that `since_ms` and `until_ms` exclude.
@@ -6,22 +6,25 @@ the log from its start to its end, except for parts that `since_ms` and `until_m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from glob import glob, has_magic
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
-from roquet.errors import StoreError
+from roquet.errors import OptionError, StoreError
+from roquet.protocol.records.message import MessageQueue
+from roquet.spark._options.ranges import none_so_young
+from roquet.spark._options.start_end import AtTime
 from roquet.spark._options.store import StoreOptions
 from roquet.spark._storefiles.chunks import QueuePlace, StorePart
-from roquet.spark._storefiles.directories import StoreDirectory, places
 from roquet.spark._storefiles.indexed_ranges import wanted_share
 from roquet.spark._storefiles.log_end import log_end
 from roquet.spark._storefiles.rows import RowChoice
-from roquet.spark._storefiles.times import check_times
 from roquet.storage.log.dispatch_request import DispatchRequest
 from roquet.storetool.files import SegmentFiles, StoreFiles, find_files
-from roquet.storetool.read.log_scanner import arrival_at, places_of_magic
+from roquet.storetool.read.log_scanner import LogScanner, arrival_at, places_of_magic
 from roquet.storetool.read.queue_entries import entries_of
 
 CLOCK_STEP_MS: Final = 60_000
@@ -34,6 +37,17 @@ _BYTES_PER_QUEUE: Final = 128 << 10
 """Bytes of the log that are read and filtered in the time that it takes to read one queue."""
 _SEARCHED_MAX: Final = 8 << 20
 """Bytes of the log that are searched for a record that its queue confirms."""
+_USUAL_NAME: Final = "store"
+"""The default name of store directories, which says nothing about the broker."""
+
+
+@dataclass(frozen=True)
+class StoreDirectory:
+    """One store: its root, and the folders of its log if they are not the default one below it."""
+
+    root: Path
+    log_folders: tuple[Path, ...]
+    broker_name: str
 
 
 def plan_parts(options: StoreOptions) -> list[StorePart]:
@@ -41,7 +55,7 @@ def plan_parts(options: StoreOptions) -> list[StorePart]:
 
     :raises StoreError: a path has no store, or a store without a log.
     """
-    return [part for place in places(options) for part in _parts_of(place, options)]
+    return [part for place in _directories(options) for part in _parts_of(place, options)]
 
 
 def _parts_of(place: StoreDirectory, options: StoreOptions) -> list[StorePart]:
@@ -55,7 +69,7 @@ def _parts_of(place: StoreDirectory, options: StoreOptions) -> list[StorePart]:
             )
         return []
     found = log_end(files)
-    check_times(files, place.broker_name, options, found.end)
+    _check_times(files, place.broker_name, options, found.end)
     bytes_each, queues = _reading(files, place, options, found.end)
     cuts = _cuts(files, found.end, bytes_each)
     edges = [*(at for at, _ in cuts), found.end]
@@ -172,3 +186,108 @@ def _in_time(begun_ms: Sequence[int | None], options: StoreOptions) -> list[bool
         and (since is None or ended is None or ended + CLOCK_STEP_MS >= since)
         for begun, ended in zip(known, ended_ms, strict=True)
     ]
+
+
+def _directories(options: StoreOptions) -> list[StoreDirectory]:
+    """The stores to read, without duplicates.
+
+    :raises StoreError: a path matches no directory.
+    :raises OptionError: commitLog or brokerName do not match the number of stores.
+    """
+    roots = list(dict.fromkeys(root for path in options.paths for root in _roots(path)))
+    if options.commit_log and len(roots) > 1:
+        raise OptionError(
+            f"commitLog is for one store, path has {len(roots)}: "
+            "read them separately and union the DataFrames"
+        )
+    folders = tuple(map(_directory, options.commit_log))
+    return [
+        StoreDirectory(root, folders, name)
+        for root, name in zip(roots, _names(options, roots), strict=True)
+    ]
+
+
+def _roots(path: str) -> list[Path]:
+    if not has_magic(path) or Path(path).is_dir():
+        return [_directory(path)]
+    found = sorted(Path(each).resolve() for each in glob(path) if Path(each).is_dir())
+    if not found:
+        raise StoreError(f"path: no directory matches {path}")
+    return found
+
+
+def _directory(path: str) -> Path:
+    if not Path(path).is_dir():
+        raise StoreError(f"path: {path} is no directory on this machine")
+    return Path(path).resolve()
+
+
+def _names(options: StoreOptions, roots: list[Path]) -> list[str]:
+    given = list(options.broker_names)
+    if not given:
+        return [
+            root.parent.name if root.name == _USUAL_NAME and root.parent.name else root.name
+            for root in roots
+        ]
+    if len(given) == 1:
+        return given * len(roots)
+    if len(given) != len(roots):
+        raise OptionError(
+            f"brokerName: {len(given)} names for {len(roots)} stores, give one name or one for each"
+        )
+    return given
+
+
+def _check_times(files: StoreFiles, broker_name: str, options: StoreOptions, end: int) -> None:
+    """Check that each wanted queue has a message stored at or after its starting time.
+
+    :param end: the physical offset of the log's end.
+    :raises OptionError: a queue has none, and the strategy is `error`; or the store has no queues.
+    """
+    wants = RowChoice(options, broker_name).wants
+    places = {
+        MessageQueue(topic, broker_name, number): (topic, number) for topic, number in files.queues
+    }
+    asked = [
+        (queue, options.starting.of(queue)) for queue, key in sorted(places.items()) if wants(*key)
+    ]
+    strict = [(queue, at.ms) for queue, at in asked if isinstance(at, AtTime) and not at.or_latest]
+    if (
+        not places
+        and isinstance(options.starting.default, AtTime)
+        and not options.starting.default.or_latest
+    ):
+        raise OptionError(
+            f"startingOffsetsByTimestampStrategy: {files.root} has no queues, "
+            "so only latest is possible"
+        )
+    old = {queue: ms for queue, ms in strict if _last_ms(files, places[queue]) < ms}
+    for queue, ms in old.items():
+        if not any(
+            key == places[queue] and stored >= ms for key, stored in _not_in_queues(files, end)
+        ):
+            raise none_so_young(queue, ms)
+
+
+def _last_ms(files: StoreFiles, key: tuple[str, int]) -> int:
+    """The store time (ms) of the last message of a queue; -1 without messages."""
+    entries = entries_of(files, *key)
+    last = entries.read(max(0, entries.end() - 1), 1)
+    record = arrival_at(files.log, int(last[0]["physical"])) if len(last) else ""
+    return -1 if isinstance(record, str) else record.store_ms
+
+
+def _not_in_queues(files: StoreFiles, end: int) -> Iterator[tuple[tuple[str, int], int]]:
+    """Queue and store time of the records at the end of the log that are in no queue yet."""
+    start = max(
+        (entries_of(files, *key).log_end() for key in files.queues), default=files.log.start
+    )
+    for block in LogScanner(files.log, end, start=start, limit=end).blocks():
+        shape = block.shape
+        topics = [
+            block.data[at:to].decode()
+            for at, to in zip(shape.topic_at, shape.topic_end, strict=True)
+        ]
+        yield from zip(
+            zip(topics, block.queue_ids.tolist(), strict=True), block.store_ms.tolist(), strict=True
+        )

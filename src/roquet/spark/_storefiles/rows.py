@@ -8,7 +8,7 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark._arrow.slices import slices
+from roquet.spark._arrow.slices import numbers_in, slices
 from roquet.spark._options.pushed_filters import EVERYTHING
 from roquet.spark._options.start_end import AtTime, OffsetSpec
 from roquet.spark._options.store import StoreOptions
@@ -72,7 +72,7 @@ class RowChoice:
         shape = block.shape
         topics = slices(block.data, shape.topic_at[rows], shape.topic_end[rows]).dictionary_encode()
         names: list[bytes] = topics.dictionary.to_pylist()
-        codes = np.frombuffer(topics.indices.buffers()[1], np.int32, len(rows))
+        codes = numbers_in(topics.indices, np.int32)
         fits = np.array([self._has(name) for name in names], np.bool_)[codes]
         for code, name in enumerate(names):
             topic = name.decode("utf-8", "replace")

@@ -33,9 +33,9 @@ from roquet.protocol.records.message import (
     UNIQ_KEY,
     WAIT,
 )
-from roquet.spark._arrow.slices import Bools, Ints, constant
+from roquet.spark._arrow.slices import Bools, Ints, bits_in, constant, numbers_in
 from roquet.spark._options.write import WriteOptions
-from roquet.spark._write.rows import ROW_ID, SinkRows, bits_in, numbers_in
+from roquet.spark._write.rows import ROW_ID, SinkRows
 
 KeyRun = Callable[[int], tuple[str, int]]
 """`UniqueKeys.run`: count -> the common prefix of that many unique keys, and the first counter."""

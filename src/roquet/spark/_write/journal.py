@@ -28,9 +28,10 @@ from roquet.protocol.records.record import Record
 from roquet.spark._arrow.columns import BadBody, decode
 from roquet.spark._arrow.records import Records
 from roquet.spark._arrow.schema import ARROW_SCHEMA
+from roquet.spark._arrow.slices import true_rows
 from roquet.spark._write.broker import HITS_MAX, MasterRequests
 from roquet.spark._write.encoding import row_number
-from roquet.spark._write.rows import ROW_ID, SinkRows, bits_in
+from roquet.spark._write.rows import ROW_ID, SinkRows
 from roquet.spark._write.send import SinkError
 
 _PROPERTIES: Final = pa.schema([ARROW_SCHEMA.field("properties")])
@@ -174,8 +175,8 @@ class TopicJournal:
         """
         records = Records.walk(body)
         for headed in _batches(records, _PROPERTIES):
-            is_ours = pc.fill_null(pc.starts_with(_row_ids(headed), self._id_front), False)
-            for batch in _batches(records.where(bits_in(is_ours)), _FOUND_SCHEMA):
+            is_ours = pc.starts_with(_row_ids(headed), self._id_front)
+            for batch in _batches(records.where(true_rows(is_ours)), _FOUND_SCHEMA):
                 for row_id, content in zip(
                     _row_ids(batch).to_pylist(), batch.column("body"), strict=True
                 ):

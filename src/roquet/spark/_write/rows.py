@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,7 +22,7 @@ from roquet.protocol.records.message import (
     MessageQueue,
     check_topic,
 )
-from roquet.spark._arrow.slices import Bools, Ints, indices, words
+from roquet.spark._arrow.slices import Ints, indices, numbers_in, true_rows, words
 
 ANY_QUEUE: Final = -1
 """The target of a row that may be sent to any queue."""
@@ -168,7 +167,7 @@ def _check_properties(rows: SinkRows, maps: pa.Array) -> None:
             "the value of a property contains a byte 1 or 2",
         ),
     ):
-        entries = np.flatnonzero(bits_in(is_wrong))
+        entries = true_rows(is_wrong)
         if len(entries):
             edges = numbers_in(maps.offsets, np.int32)
             place = int(np.searchsorted(edges, entries[0], "right")) - 1
@@ -192,7 +191,7 @@ def targets(rows: SinkRows, queues: Sequence[MessageQueue]) -> Ints:
         found = _queues_of_keys(rows.sharding_key, queues)
     if rows.queue_id is not None:
         ids = numbers_in(pc.fill_null(rows.queue_id, ANY_QUEUE), np.int32)
-        given = np.flatnonzero(bits_in(rows.queue_id.is_valid()))
+        given = true_rows(rows.queue_id.is_valid())
         places = {queue.queue_id: queues.index(queue) for queue in sorted(queues, reverse=True)}
         for place in given.tolist():
             if ids[place] not in places:
@@ -211,17 +210,3 @@ def _queues_of_keys(keys: pa.Array, queues: Sequence[MessageQueue]) -> Ints:
     codes = numbers_in(pc.fill_null(distinct.indices, len(places)), np.int32)
     found: Ints = np.array([*places, ANY_QUEUE], np.int64)[codes]
     return found
-
-
-def numbers_in(values: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The numbers of an Arrow array without nulls, as a view of its memory."""
-    size = np.dtype(kind).itemsize
-    return np.frombuffer(values.buffers()[1], kind, len(values), values.offset * size)
-
-
-def bits_in(mask: pa.Array) -> Bools:
-    """An Arrow mask as a numpy mask; null becomes False."""
-    whole: Bools = np.zeros(len(mask), np.bool_)
-    places = pc.indices_nonzero(mask)
-    whole[np.frombuffer(places.buffers()[1], np.uint64, len(places)).astype(np.int64)] = True
-    return whole

@@ -18,12 +18,12 @@ from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig
 from roquet.errors import RoquetError
-from roquet.spark._arrow.slices import Ints, indices
+from roquet.spark._arrow.slices import Ints, indices, numbers_in
 from roquet.spark._options.write import Delivery, WriteOptions
 from roquet.spark._write.broker import MasterRequests
 from roquet.spark._write.encoding import encode_pieces
 from roquet.spark._write.journal import TopicJournal
-from roquet.spark._write.rows import SinkRows, numbers_in, sink_rows, targets
+from roquet.spark._write.rows import SinkRows, sink_rows, targets
 from roquet.spark._write.send import PIECES_MAX, PieceSender, Written, patiently
 
 ROWS_MAX: Final = 10_000
