@@ -58,7 +58,7 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "storetool": {"read": "files", "check": "files read state"},
         "client": {
             "_net": "config received",
-            "_send": "_net received send_result transaction_result",
+            "_send": "_net received send_result",
             "_consume": "_net _send received selector",
         },
         "broker": {

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from roquet.client.received import ReceivedMessage
     from roquet.client.selector import Sql
     from roquet.client.send_result import SendResult, SendStatus
-    from roquet.client.transaction_result import TransactionResult, TransactionState
-    from roquet.client.transactions import TransactionProducer
+    from roquet.client.transactions import (
+        TransactionProducer,
+        TransactionResult,
+        TransactionState,
+    )
     from roquet.errors import (
         AccessDenied,
         CallTimeout,
@@ -92,8 +95,8 @@ _HOMES = {
     "Sql": "client.selector",
     "Tls": "transport.tls",
     "TransactionProducer": "client.transactions",
-    "TransactionResult": "client.transaction_result",
-    "TransactionState": "client.transaction_result",
+    "TransactionResult": "client.transactions",
+    "TransactionState": "client.transactions",
     "dev": "dev",
     "plain_body": "protocol.records.compression",
 }

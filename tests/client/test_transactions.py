@@ -10,12 +10,24 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from roquet.client._net.session import Session
+from roquet.client.config import ClientConfig
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendStatus
-from roquet.client.transactions import TransactionProducer, TransactionResult, TransactionState
+from roquet.client.transactions import (
+    CHECKS_AT_ONCE_MAX,
+    CHECKS_WAITING_MAX,
+    CheckBacks,
+    TransactionProducer,
+    TransactionResult,
+    TransactionState,
+)
 from roquet.common.runtime import Runtime
 from roquet.errors import MessageError, ResponseError
+from roquet.protocol.headers.transactions import CheckTransactionHeader
 from roquet.protocol.records.message import Message
+from roquet.protocol.records.record import Record, decode
+from roquet.transport.connection import Connection
 from tests.broker.served import serving
 from tests.client.served import NAME_SERVER, Served
 from tests.simulation.simulation import Host, Simulation
@@ -297,3 +309,34 @@ def test_it_sends_plain_messages_too(served: Served) -> None:
 
     served.run(run)
     assert served.bodies() == ["plain"]
+
+
+HOST = bytes(8)
+HALF = decode(Record(0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0, b"half", "T", "").encode())
+
+
+async def test_check_backs_beyond_the_limit_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    may_end = asyncio.Event()
+    began: list[str] = []
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        began.append(message.message_id)
+        await may_end.wait()
+        return TransactionState.UNKNOWN
+
+    session = Session(ClientConfig("10.0.0.1:9876"))
+    check_backs = CheckBacks(session, "G", check)
+    connection = Connection({})
+    for number in range(CHECKS_WAITING_MAX + 1):
+        header = CheckTransactionHeader(0, 0, transaction_id=f"tx-{number}")
+        check_backs.asked(header, HALF, connection)
+    await asyncio.sleep(0)
+
+    assert len(began) == CHECKS_AT_ONCE_MAX
+    (line,) = caplog.messages
+    assert line.startswith("too many check-backs wait")
+    assert f"transaction=tx-{CHECKS_WAITING_MAX} waiting={CHECKS_WAITING_MAX}" in line
+
+    may_end.set()
+    await session.tasks.finish(10)
+    assert len(began) == CHECKS_WAITING_MAX

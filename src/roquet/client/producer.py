@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Self, Unpack
 
 from roquet.client._net.broker_requests import AnswerCheck
 from roquet.client._net.client import Client
+from roquet.client._net.replies import reply_properties
+from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE
 from roquet.client._send.encoder import MessageEncoder, MessageFields, message_of
 from roquet.client._send.queue_choice import pick_of
-from roquet.client._send.requests import Requests
 from roquet.client._send.sender import Sender
 from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
-from roquet.protocol.records.message import Message, MessageQueue, check_group
+from roquet.errors import CallTimeout, MessageError, RouteNotFound
+from roquet.protocol.records.message import (
+    CORRELATION_ID,
+    REPLY_TO_CLIENT,
+    TTL,
+    Message,
+    MessageQueue,
+    check_group,
+    reply_topic,
+)
 
 __all__ = ["Producer", "SendResult", "SendStatus"]
 
@@ -75,7 +88,8 @@ class Producer(Client):
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
         self._encoder = MessageEncoder(unique_keys, compress_from_size)
         self._answer_check: AnswerCheck | None = None
-        self._requests = Requests(self._session, self._routes, self._sender, self._encoder)
+        self._announced: set[str] = set()
+        """Topics for which all brokers of their clusters had a heartbeat of this client."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -167,11 +181,43 @@ class Producer(Client):
     async def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
         """Send a message and wait until a consumer of it calls `reply`; return that reply.
 
+        See docs/protocol/producing.md#request-and-reply.
+
         :param timeout_ms: the time in ms for send and reply together.
         :raises CallTimeout: no reply in time; the message may be consumed.
         :raises MessageError, RouteNotFound, ResponseError, ConnectionClosed: as `send`.
         """
-        return await self._requests.request(message, timeout_ms)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._announce_to_brokers(message.topic, timeout_ms)
+                with self._session.replies.expect() as (correlation_id, reply):
+                    properties = {
+                        CORRELATION_ID: correlation_id,
+                        REPLY_TO_CLIENT: self._session.client_id,
+                        TTL: str(timeout_ms),
+                    }
+                    encoded = self._encoder.encode(message, properties)
+                    await self._sender.send(encoded, timeout_ms)
+                    return await reply
+        except TimeoutError:
+            raise CallTimeout(
+                f"no reply to the request to topic {message.topic} within {timeout_ms} ms"
+            ) from None
+
+    async def _announce_to_brokers(self, topic: str, timeout_ms: int) -> None:
+        """Send heartbeats to all brokers of the topic's clusters, once per topic.
+
+        Any of these brokers may get the reply. It passes the reply on only to a client whose
+        heartbeat it has.
+        """
+        if topic in self._announced:
+            return
+        topic_route = await self._routes.get(topic, deadline_after(timeout_ms))
+        for cluster in sorted({broker.cluster for broker in topic_route.route.brokers}):
+            with suppress(RouteNotFound):
+                await self._session.routes.route(reply_topic(cluster))
+        await self._session.membership.beat()
+        self._announced.add(topic)
 
     async def reply(
         self,
@@ -189,7 +235,19 @@ class Producer(Client):
         :raises ResponseError: with code 1: the requester is gone, or did not accept the reply.
         :raises RouteNotFound, ConnectionClosed, CallTimeout: as `send`.
         """
-        return await self._requests.reply(request, body, fields, self._time(timeout_ms))
+        time_ms = self._time(timeout_ms)
+        topic, properties = reply_properties(request)
+        message = message_of(topic, body, fields)
+        if message.delay_level:
+            raise MessageError("a reply cannot be delayed: delay_level must be 0")
+        encoded = replace(self._encoder.encode(message, properties), is_reply=True)
+        queues = await self._routes.queues(topic, time_ms)
+        # The broker of the request has a connection to the requester.
+        nearest = next(
+            (queue for queue in queues if queue.broker_name == request.queue.broker_name), None
+        )
+        (result,) = await self._sender.send(encoded, time_ms, pick_of(topic, queue=nearest))
+        return result
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that `send` chooses from.

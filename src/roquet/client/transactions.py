@@ -7,26 +7,82 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Self, Unpack
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Self, Unpack
 
 from roquet.client._net.route_table import REFRESH_PERIOD_S
+from roquet.client._net.session import Session
 from roquet.client._net.tasks import attempt
-from roquet.client._send.check_backs import CheckBacks
+from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client.config import ClientConfig
 from roquet.client.producer import Producer, ProducerOptions
+from roquet.client.received import ReceivedMessage, received
 from roquet.client.send_result import SendResult, SendStatus
-from roquet.client.transaction_result import Check, Local, TransactionResult, TransactionState
 from roquet.errors import RoquetError, RouteNotFound
-from roquet.protocol.headers.transactions import EndTransactionHeader
-from roquet.protocol.records.message import DEFAULT_TOPIC, Message, parse_offset_message_id
+from roquet.protocol.headers.transactions import (
+    COMMIT,
+    ROLLBACK,
+    UNKNOWN,
+    CheckTransactionHeader,
+    EndTransactionHeader,
+)
+from roquet.protocol.records.message import (
+    DEFAULT_TOPIC,
+    UNIQ_KEY,
+    Message,
+    parse_offset_message_id,
+)
+from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked
+from roquet.transport.connection import Connection
 
 __all__ = ["TransactionProducer", "TransactionResult", "TransactionState"]
 
 log = logging.getLogger(__name__)
+
+CHECKS_AT_ONCE_MAX: Final = 16
+CHECKS_WAITING_MAX: Final = 2000
+"""Check-backs beyond this number are dropped; the broker asks again."""
+
+
+class TransactionState(Enum):
+    """The outcome of a transaction.
+
+    - COMMIT: the message is delivered.
+    - ROLLBACK: the message is never delivered.
+    - UNKNOWN: not decided yet; the broker asks later (check-back).
+    """
+
+    COMMIT = COMMIT
+    ROLLBACK = ROLLBACK
+    UNKNOWN = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """The result of `TransactionProducer.send_in_transaction`.
+
+    `send_result` says where the half message is stored, `state` is the outcome. `confirmed` is True
+    if the broker has acknowledged the outcome; otherwise, and for UNKNOWN, it calls `check` later.
+    """
+
+    send_result: SendResult
+    state: TransactionState
+    confirmed: bool
+
+    @property
+    def transaction_id(self) -> str:
+        return self.send_result.message_id
+
+
+Local = Callable[[Message, str], Awaitable[TransactionState]]
+"""Message, transaction id -> outcome: the local transaction."""
+Check = Callable[[ReceivedMessage], Awaitable[TransactionState]]
+"""Half message -> outcome. The message's `message_id` is the transaction id."""
 
 
 class TransactionProducer(Producer):
@@ -151,3 +207,66 @@ class TransactionProducer(Producer):
         address = await self._routes.master(stored.queue, timeout_ms)
         request = Command(RequestCode.END_TRANSACTION, header.write())
         checked(await self._session.call(address, request, timeout_ms), address)
+
+
+class CheckBacks:
+    """Answers the check-backs of a producer group.
+
+    :param check: gives the outcome of a transaction. If it raises, the broker asks again.
+    """
+
+    def __init__(self, session: Session, group: str, check: Check) -> None:
+        self._session = session
+        self._group = group
+        self._check = check
+        self._slots = FifoSemaphore(CHECKS_AT_ONCE_MAX)
+        self._waiting = 0
+
+    def asked(self, header: CheckTransactionHeader, record: Record, connection: Connection) -> None:
+        """Answer a check-back in the background."""
+        if self._waiting >= CHECKS_WAITING_MAX:
+            log.warning(
+                "too many check-backs wait, the broker asks again: transaction=%s waiting=%d",
+                header.transaction_id,
+                self._waiting,
+            )
+            return
+        self._waiting += 1
+        self._session.tasks.start(
+            self._answer(header, record, connection), f"check of {header.transaction_id}"
+        )
+
+    async def _answer(
+        self, header: CheckTransactionHeader, record: Record, connection: Connection
+    ) -> None:
+        """Run `check` and send the outcome on the connection of the question.
+
+        Only the broker that asked has the half message.
+        """
+        try:
+            async with self._slots:
+                state = TransactionState(
+                    await self._check(received(record, header.bname or "", record.reconsume_times))
+                )
+        except Exception:
+            log.exception(
+                "check of a transaction failed, the broker asks again: transaction=%s",
+                header.transaction_id,
+            )
+            return
+        finally:
+            self._waiting -= 1
+        if state is TransactionState.UNKNOWN:
+            return
+        unique_key = record.properties.get(UNIQ_KEY, record.offset_message_id)
+        end = EndTransactionHeader(
+            self._group,
+            header.tran_state_table_offset,
+            header.commit_log_offset,
+            state.value,
+            True,
+            unique_key,
+            header.transaction_id or unique_key,
+            header.bname,
+        )
+        connection.calls.notify(Command(RequestCode.END_TRANSACTION, end.write()))

@@ -14,7 +14,13 @@ from roquet.client.producer import Producer
 from roquet.client.received import ReceivedMessage
 from roquet.common.runtime import Runtime
 from roquet.errors import CallTimeout, MessageError, ResponseError
-from roquet.protocol.records.message import Message
+from roquet.protocol.records.message import (
+    CLUSTER,
+    CORRELATION_ID,
+    REPLY_TO_CLIENT,
+    Message,
+    MessageQueue,
+)
 from tests.client.served import NAME_SERVER, QUEUES, Served
 from tests.simulation.simulation import Host
 
@@ -182,3 +188,12 @@ def test_the_reply_goes_over_the_broker_that_had_the_request(served: Served) -> 
         == len([body for body in served.bodies("T") if body != "plain"])
         < 8
     )
+
+
+async def test_a_reply_cannot_be_delayed() -> None:
+    properties = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "10.0.0.1@1", CLUSTER: "C"}
+    request = ReceivedMessage(
+        "T", b"?", None, (), properties, "U", "", MessageQueue("T", "a", 0), 0, 0, 0, 0, 0, 0, 0
+    )
+    with pytest.raises(MessageError, match="a reply cannot be delayed"):
+        await Producer("10.0.0.1:9876", "P").reply(request, b"!", delay_level=1)

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
-from roquet.client._send.batches import batches, check_batch
-from roquet.client._send.encoded_message import EncodedMessage, outgoing
+from roquet.client._send.encoded_message import EncodedMessage, batches, check_batch, outgoing
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.errors import MessageError
 from roquet.protocol.records.message import (

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Final, cast
 
 from roquet.admin.access import Access
-from roquet.client._send.batches import BATCH_SIZE_MAX
+from roquet.client._send.encoded_message import BATCH_SIZE_MAX
 from roquet.errors import OptionError
 from roquet.spark._options.access import ACCESS_NAMES, access
 from roquet.spark._options.values import (

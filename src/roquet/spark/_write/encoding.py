@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roquet.client._send.batches import BATCH_SIZE_MAX, RECORD_OVERHEAD
 from roquet.client._send.encoded_message import (
+    BATCH_SIZE_MAX,
     BODY_SIZE_MAX,
+    RECORD_OVERHEAD,
     EncodedMessage,
     compressed,
     outgoing_batch,
