@@ -35,8 +35,7 @@ from roquet.storage.config import StoreConfig
 from roquet.storage.files.disk import Disk
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection
-from roquet.transport.fast_paths import FastPathMakers
-from roquet.transport.handling import Answer
+from roquet.transport.handling import Answer, FastPathMakers
 from roquet.transport.slices import Slices
 from tests.transport.stub_transport import StubPeer
 

@@ -824,7 +824,7 @@ _FAILING: Final = (
     Mutant(
         "what a client sent after a large batch is stored before it",
         "transport/dispatcher.py",
-        "        self._turn.end()\n        task.add",
+        "        self._end_turn()\n        task.add",
         "        task.add",
         ("tests/broker/test_large_batches.py",),
     ),

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command, decode
 from roquet.transport.connection import Connection
-from roquet.transport.fast_paths import FastPathMakers
-from roquet.transport.handling import Answer, SlowPath
+from roquet.transport.handling import Answer, FastPathMakers, SlowPath
 from tests.transport.stub_transport import StubTransport
 
 LEARN, LEARN_OTHER, ASK = 1, 2, 3

@@ -13,6 +13,8 @@ from roquet.protocol.remoting.command import HEADER_SIZE_MAX, ONE_WAY, Command, 
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.handling import Answer
+from roquet.transport.limits import PeerLimits
+from roquet.transport.peers import Peers
 from roquet.transport.server import Server
 from tests.simulation.simulation import Simulation
 from tests.transport.answering import ASK, LEARN, answer, connected, receive, remarks
@@ -135,6 +137,25 @@ def test_requests_that_take_long_are_answered_in_several_turns() -> None:
             await asyncio.sleep(0)
             sizes.append(len(transport.take()))
         assert sizes == [2, 2, 2, 1]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("is_server", [True, False])
+def test_large_answers_end_a_turn_and_the_next_one_counts_anew(is_server: bool) -> None:
+    async def scene(loop: StillLoop) -> None:
+        def large(request: Command, connection: Connection) -> Answer:
+            return request.answer(0, body=bytes(10 * KIB))
+
+        peers = Peers(PeerLimits(answer_bytes_per_connection_max=80 * KIB))
+        connection = Connection({ASK: large}, is_server=is_server, peers=peers)
+        transport = StubTransport(connection)
+        receive(connection, [ASK] * 5)
+        sizes = [len(transport.take())]
+        while connection.unanswered and len(sizes) < 5:
+            await asyncio.sleep(0)
+            sizes.append(len(transport.take()))
+        assert sizes == [2, 2, 1]
 
     play(scene)
 

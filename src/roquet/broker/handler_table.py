@@ -37,7 +37,7 @@ from roquet.broker.transactions.half_messages import HalfMessages
 from roquet.protocol.bodies.tables import DataVersion
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
-from roquet.transport.fast_paths import FastPathMakers
+from roquet.transport.handling import FastPathMakers
 from roquet.transport.slices import Slices
 
 Handlers = Mapping[int, Handler]

@@ -17,13 +17,11 @@ from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.frame import FrameBuffer
 from roquet.transport.calls import Calls
 from roquet.transport.dispatcher import Dispatcher
-from roquet.transport.fast_paths import FastPathMakers, FastPaths
-from roquet.transport.handling import HandlerFor
+from roquet.transport.handling import FastPathMakers, FastPaths, HandlerFor
 from roquet.transport.later_answers import LaterAnswers
 from roquet.transport.limits import SLOWEST
 from roquet.transport.peers import SILENT, Peers
 from roquet.transport.slow_reader import SlowReader
-from roquet.transport.turn import Turn
 from roquet.transport.wire import Wire
 
 _GONE: Final = ("0.0.0.0", 0)
@@ -33,8 +31,8 @@ _GONE: Final = ("0.0.0.0", 0)
 class Connection(Wire):
     """A TCP connection to a client or server.
 
-    `calls` sends requests to the peer. `dispatcher` answers those of the peer, as many as `turn`
-    allows: those that `fast_paths` do not know by handlers, which may leave them to `later`.
+    `calls` sends requests to the peer. `dispatcher` answers those of the peer: those that
+    `fast_paths` do not know by handlers, which may leave them to `later`.
 
     Invariant: no part refers to the connection after it ended.
 
@@ -60,7 +58,6 @@ class Connection(Wire):
         "dispatcher",
         "fast_paths",
         "later",
-        "turn",
     )
 
     def __init__(
@@ -85,10 +82,7 @@ class Connection(Wire):
         self.calls = Calls(self, encode)
         self.later = LaterAnswers(self)
         self.fast_paths = FastPaths(self, fast_paths or {})
-        self.turn = Turn(self.peers, is_limited=is_server)
-        self.dispatcher = Dispatcher(
-            self, handlers, self.fast_paths, self.turn, self.calls, self.later
-        )
+        self.dispatcher = Dispatcher(self, handlers, self.fast_paths, self.calls, self.later)
 
     # called by asyncio
 

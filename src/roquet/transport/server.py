@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from roquet.transport.connection import Connection, Handler
-from roquet.transport.fast_paths import FastPathMakers
+from roquet.transport.handling import FastPathMakers
 from roquet.transport.peers import Peers
 
 BACKLOG = 1024

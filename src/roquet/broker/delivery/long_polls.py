@@ -238,7 +238,7 @@ class _Answers:
         """Whether one more answer may be made for this connection; otherwise adds it to `left`."""
         is_enough = (
             self._size >= _ANSWERS_AT_ONCE
-            or self._sizes[connection] >= connection.turn.answers_at_once
+            or self._sizes[connection] >= connection.dispatcher.answers_at_once
         )
         if not is_enough and connection.is_writable:
             return True

@@ -47,7 +47,7 @@ class ClientProxy:
         fields = {**request.fields, "brokerName": self._broker_name}
         message = self._message(header.msg_id or "")
         # The message is kept in memory for this client, as an answer of its size would be.
-        connection.turn.made(len(message))
+        connection.dispatcher.made(len(message))
         asked = Command(request.code, fields, message)
         connection.later.answer(request, relayed(channel, asked, request), len(message))
 

@@ -124,7 +124,7 @@ class FastPull:
         )
         low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
         size = fetched.size
-        self._connection.turn.made(size)
+        self._connection.dispatcher.made(size)
         self._traffic.given(
             header.topic, header.consumer_group, queue, fetched.count, size, began_ms
         )
