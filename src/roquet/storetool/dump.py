@@ -19,8 +19,7 @@ from roquet.storage.log.dispatch_request import keys_of
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.listing import first_readable
-from roquet.storetool.read.columns import RecordColumns
-from roquet.storetool.read.log_scan import LogScan
+from roquet.storetool.read.log_scan import LogScan, RecordColumns
 from roquet.storetool.read.queue_entries import entries_of
 
 _NEVER: Final = 1 << 62

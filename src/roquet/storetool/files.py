@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from itertools import groupby
@@ -109,39 +109,39 @@ class SegmentFiles:
         """
         pieces: list[bytes] = []
         for file, group in groupby(spans, lambda span: self.file_at(span[0])):
-            here = [(start, end - start) for start, end in group]
-            pieces += [b""] * len(here) if file is None else _read_parts(file, here)
+            here = list(group)
+            pieces += [b""] * len(here) if file is None else _read_spans(file, here)
         return pieces
 
 
-def _read_parts(file: DataFile, parts: Sequence[tuple[int, int]]) -> list[bytes]:
-    """Return the bytes of each part (offset, size); empty ones if the file is deleted."""
+def _read_spans(file: DataFile, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Return the bytes of each span of one segment; empty ones if it is deleted."""
     try:
         with file.path.open("rb", buffering=0) as opened:
+            parts = [(start - file.start, end - start) for start, end in spans]
             if hasattr(os, "posix_fadvise"):
                 for at, size in parts:
-                    os.posix_fadvise(opened.fileno(), at - file.start, size, os.POSIX_FADV_WILLNEED)
-            return [_read_part(opened, at - file.start, size) for at, size in parts]
+                    os.posix_fadvise(opened.fileno(), at, size, os.POSIX_FADV_WILLNEED)
+            return [_read(opened, at, size) for at, size in parts]
     except FileNotFoundError:
-        return [b""] * len(parts)
-
-
-def _read_part(opened: FileIO, at: int, size: int) -> bytes:
-    opened.seek(at)
-    return opened.read(size)
+        return [b""] * len(spans)
 
 
 def read_at(path: Path, at: int, size: int) -> bytes:
     """Return up to `size` bytes of a file from byte `at` on; none if there is no such file."""
     try:
         with path.open("rb", buffering=0) as file:
-            file.seek(at)
-            pieces: list[bytes] = []
-            while size > 0 and (piece := file.read(size)):
-                pieces.append(piece)
-                size -= len(piece)
+            return _read(file, at, size)
     except FileNotFoundError:
         return b""
+
+
+def _read(file: FileIO, at: int, size: int) -> bytes:
+    file.seek(at)
+    pieces: list[bytes] = []
+    while size > 0 and (piece := file.read(size)):  # a read may bring fewer bytes
+        pieces.append(piece)
+        size -= len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -181,9 +181,12 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
 
 
-def subfolders(folder: Path) -> list[str]:
-    """Return the names of the folders in `folder`, sorted."""
-    return [entry.name for entry in _entries(folder) if entry.is_dir()]
+def queue_folders(folder: Path) -> Iterator[tuple[str, int, Path]]:
+    """Yield topic, queue id and path of each queue's folder below `folder`, sorted by name."""
+    for topic in _entries(folder):
+        for queue in _entries(Path(topic.path)):
+            if is_number(queue.name) and queue.is_dir():
+                yield topic.name, int(queue.name), Path(queue.path)
 
 
 def _named(folders: Sequence[Path]) -> tuple[list[DataFile], list[StrayFile]]:
@@ -234,8 +237,15 @@ def _wrong(file: DataFile, size: int, before: list[DataFile]) -> str:
 
 def _size_of(files: Sequence[DataFile]) -> int:
     """Return the most frequent size of which the file's own name is a multiple."""
-    fitting = Counter(file.size for file in files if file.size and file.start % file.size == 0)
-    return max(fitting, key=lambda size: (fitting[size], size), default=1)
+    return _most_frequent(
+        (file.size for file in files if file.size and file.start % file.size == 0), default=1
+    )
+
+
+def _most_frequent(sizes: Iterable[int], default: int) -> int:
+    """Return the most frequent size, the largest of several; `default` if there is none."""
+    counts = Counter(sizes)
+    return max(counts, key=lambda size: (counts[size], size), default=default)
 
 
 @dataclass(slots=True)
@@ -292,21 +302,20 @@ def find_queues(root: Path, file_size: int) -> dict[tuple[str, int], SegmentFile
 
     :param file_size: bytes of a segment; 0 stands for Apache's default.
     """
-    found: dict[tuple[str, int], SegmentFiles] = {}
-    for topic in subfolders(root / "consumequeue"):
-        for queue_id in subfolders(root / "consumequeue" / topic):
-            if is_number(queue_id):
-                folder = root / "consumequeue" / topic / queue_id
-                found[topic, int(queue_id)] = series([folder], file_size or QUEUE_FILE_SIZE)
-    return found
+    return {
+        (topic, queue_id): series([folder], file_size or QUEUE_FILE_SIZE)
+        for topic, queue_id, folder in queue_folders(root / "consumequeue")
+    }
 
 
 def _queue_file_size(folder: Path) -> int:
     """Return the most frequent size of queue files, 0 if there are none."""
-    sizes: dict[int, int] = {}
-    for topic in subfolders(folder):
-        for queue_id in subfolders(folder / topic):
-            for file in _named([folder / topic / queue_id])[0]:
-                if file.size and file.size % ENTRY_SIZE == 0:
-                    sizes[file.size] = sizes.get(file.size, 0) + 1
-    return max(sizes, key=lambda size: (sizes[size], size), default=0)
+    return _most_frequent(
+        (
+            file.size
+            for *_, queue_folder in queue_folders(folder)
+            for file in _named([queue_folder])[0]
+            if file.size and file.size % ENTRY_SIZE == 0
+        ),
+        default=0,
+    )

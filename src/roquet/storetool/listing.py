@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from roquet.protocol.records.columns import Bools
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.log_scanner import arrival_at
-from roquet.storetool.read.queue_entries import QueueEntries, entries_of
+from roquet.storetool.read.log_scanner import record_at
+from roquet.storetool.read.queue_entries import Entries, QueueEntries, entries_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,10 @@ def _listing(files: StoreFiles, topic: str, queue_id: int) -> QueueListing:
     end = entries.end()
     first = first_readable(entries, files.log.start, end)
     size = sum(file.size for file in entries.files.files)
-    times = (
-        [_store_ms(files, entries, offset) for offset in (first, end - 1)]
-        if first < end
-        else [None, None]
-    )
-    return QueueListing(topic, queue_id, first, end, size, times[0], times[1])
+    first_ms = last_ms = None
+    if first < end:
+        first_ms, last_ms = store_ms(files, entries, first), store_ms(files, entries, end - 1)
+    return QueueListing(topic, queue_id, first, end, size, first_ms, last_ms)
 
 
 def first_readable(entries: QueueEntries, log_start: int, end: int) -> int:
@@ -65,15 +64,20 @@ def first_readable(entries: QueueEntries, log_start: int, end: int) -> int:
     :param end: the queue offset to stop at; returned if there is no such entry.
     """
     for offset, found in entries.walk(entries.first, end):
-        good = np.flatnonzero(
-            (found["physical"] >= log_start) & (found["size"] != BLANK_RECORD_SIZE)
-        )
+        good = np.flatnonzero(are_readable(found, log_start))
         if len(good):
             return offset + int(good[0])
     return end
 
 
-def _store_ms(files: StoreFiles, entries: QueueEntries, offset: int) -> int | None:
+def are_readable(entries: Entries, log_start: int) -> Bools:
+    """Return which of these entries have a record that is not deleted."""
+    readable: Bools = (entries["physical"] >= log_start) & (entries["size"] != BLANK_RECORD_SIZE)
+    return readable
+
+
+def store_ms(files: StoreFiles, entries: QueueEntries, offset: int) -> int | None:
+    """Return the store time of the record at a queue offset, or None if it cannot be read."""
     found = entries.read(offset, 1)
-    record = arrival_at(files.log, int(found["physical"][0])) if len(found) else ""
+    record = record_at(files.log, int(found["physical"][0])) if len(found) else ""
     return None if isinstance(record, str) else record.store_ms

@@ -28,10 +28,9 @@ from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import DispatchRequest
 from roquet.storage.log.holes import Hole, HoleScanner, pieces
 from roquet.storage.queues.queues import Queues
-from roquet.storetool.files import StoreFiles, series, subfolders
-from roquet.storetool.read.columns import RecordColumns
+from roquet.storetool.files import StoreFiles, queue_folders, series
 from roquet.storetool.read.index_files import Shape
-from roquet.storetool.read.log_scan import LogScan
+from roquet.storetool.read.log_scan import LogScan, RecordColumns
 from roquet.storetool.state import kept_topics
 
 _NO_DELAY_MS: Final = 1000
@@ -83,14 +82,10 @@ class Rebuilt:
 
 def ext_file_size(root: Path) -> int | None:
     """Return the bytes of a file of extension units, or None if the store has none."""
-    folder = root / "consumequeue_ext"
-    sizes = [
-        file.size
-        for topic in subfolders(folder)
-        for queue_id in subfolders(folder / topic)
-        for file in series([folder / topic / queue_id]).files
-    ]
-    return max(sizes, default=None)
+    folders = queue_folders(root / "consumequeue_ext")
+    return max(
+        (file.size for *_, folder in folders for file in series([folder]).files), default=None
+    )
 
 
 @dataclass(slots=True)
@@ -190,10 +185,8 @@ def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]
     :raises StoreError: files are missing, or records are damaged.
     """
     if files.log.strays or files.log.gaps:
-        if files.log.strays:
-            path = files.log.strays[0].path
-        else:
-            path, _ = files.log.place(files.log.gaps[0][0])
+        strays = [stray.path for stray in files.log.strays]
+        path = strays[0] if strays else files.log.place(files.log.gaps[0][0])[0]
         raise StoreError(
             f"{path} is missing or does not belong there, nothing was changed; "
             "`roquet store check` says more"
@@ -263,11 +256,9 @@ class _Rebuild:
         self._log = CommitLog(disk, LogFolders(disk, files.log.folders), files.log.file_size)
         checked_disk = SyncCheckedDisk(disk, SyncHealth())
         self._queues = Queues(checked_disk, files.root, plan.queue_file_size, plan.ext_file_size)
-        shape = plan.shape
+        folder, shape = files.root / "index", plan.shape
         self._index = (
-            Index(checked_disk, files.root / "index", shape.slots, shape.entries)
-            if plan.index
-            else None
+            Index(checked_disk, folder, shape.slots, shape.entries) if plan.index else None
         )
         self._dispatch = Dispatch(self._log, self._queues, self._index, plan.delay_ms)
 
@@ -309,12 +300,12 @@ class _Rebuild:
         return count
 
     def _delete_old(self) -> None:
-        root = self._files.root
-        plan = self._plan
-        names = ("consumequeue", "consumequeue_ext") if plan.queues else ()
-        for name in (*names, *(("index",) if plan.index else ())):
-            if (root / name).is_dir():
-                shutil.rmtree(root / name)
+        names = ["consumequeue", "consumequeue_ext"] if self._plan.queues else []
+        if self._plan.index:
+            names.append("index")
+        for name in names:
+            if (self._files.root / name).is_dir():
+                shutil.rmtree(self._files.root / name)
 
     def _step_over(self, hole: Hole) -> None:
         # `_check_log` refuses every hole but records whose bodies are damaged.
@@ -343,11 +334,11 @@ class _Rebuild:
                 sync()
 
     def _mark(self, at: int, size: int, store_ms: int) -> CheckpointMark:
-        name, count, end_ms = (
-            self._index.mark if self._index is not None else (_UNKNOWN_INDEX, 0, 0)
-        )
-        if self._known is not None and self._index is None:
-            name = self._known.index_name
-            count = self._known.index_count
-            end_ms = self._known.index_end_ms
-        return CheckpointMark(at + size, at, store_ms, name, count, end_ms, self._queues.used)
+        known = self._known
+        if self._index is not None:
+            of_index = self._index.mark
+        elif known is not None:
+            of_index = (known.index_name, known.index_count, known.index_end_ms)
+        else:
+            of_index = (_UNKNOWN_INDEX, 0, 0)
+        return CheckpointMark(at + size, at, store_ms, *of_index, self._queues.used)

@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 
 from roquet.storage.checkpoint import CheckpointMark
-from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import StoreFiles
+from roquet.storetool.listing import are_readable, store_ms
 from roquet.storetool.read.index_files import read_header
 from roquet.storetool.read.log_scan import LogScan
-from roquet.storetool.read.log_scanner import arrival_at
-from roquet.storetool.read.queue_entries import entries_of
+from roquet.storetool.read.log_scanner import record_at
+from roquet.storetool.read.queue_entries import QueueEntries, entries_of
 from roquet.storetool.state import disk_used, mark_of_this_log, read_state
 
 _AFTER_THE_LAST: Final = 1 << 62
@@ -56,10 +56,9 @@ class Stat:
 def stat(files: StoreFiles) -> Stat:
     """Return the numbers of a store. Only the log after the last dispatched record is read."""
     state = read_state(files.root)
-    all_entries = [entries_of(files, *key) for key in files.queues]
-    dispatched = max((entries.log_end() for entries in all_entries), default=0)
-    newest_ms, end = _log_end(files, dispatched)
-    oldest = arrival_at(files.log, files.log.start)
+    queues = [entries_of(files, *key) for key in files.queues]
+    newest_ms, end = _log_end(files, queues)
+    oldest = record_at(files.log, files.log.start)
     return Stat(
         len(files.log.files),
         files.log.file_size if files.log.files else 0,
@@ -69,10 +68,10 @@ def stat(files: StoreFiles) -> Stat:
         len(files.queues),
         sum(len(each.files) for each in files.queues.values()),
         files.queue_file_size,
-        sum(_messages(files, *key) for key in files.queues),
+        sum(_messages(queue, files.log.start) for queue in queues),
         len(files.index),
         sum(read_header(path).count - 1 for path in files.index),
-        disk_used(files.root, tuple(files.log.folders)),
+        disk_used({files.root, *files.log.folders}),
         0 if isinstance(oldest, str) else oldest.store_ms,
         newest_ms,
         state.is_locked,
@@ -85,11 +84,10 @@ def stat(files: StoreFiles) -> Stat:
     )
 
 
-def _log_end(files: StoreFiles, dispatched: int) -> tuple[int, int]:
-    """Return the last record's store time, and the physical offset at which the log ends.
-
-    :param dispatched: the physical offset after the last record that a queue entry points to.
-    """
+def _log_end(files: StoreFiles, queues: list[QueueEntries]) -> tuple[int, int]:
+    """Return the last record's store time, and the physical offset at which the log ends."""
+    ends = [queue.log_end() for queue in queues]
+    dispatched = max(ends, default=0)
     scan = LogScan(files.log, _AFTER_THE_LAST, verify=False)
     scan.end = max(files.log.start, min(dispatched, files.log.end))
     newest_ms = 0
@@ -98,25 +96,12 @@ def _log_end(files: StoreFiles, dispatched: int) -> tuple[int, int]:
     if not newest_ms:
         # No record follows the dispatched ones: the newest record is one that a queue's last entry
         # points to.
-        last = [entries_of(files, *key) for key in files.queues]
-        places = [
-            entries.read(entries.end() - 1, 1)["physical"]
-            for entries in last
-            if entries.log_end() == dispatched
-        ]
-        records = [arrival_at(files.log, int(place[0])) for place in places if len(place)]
-        newest_ms = max(
-            (record.store_ms for record in records if not isinstance(record, str)), default=0
-        )
+        last = [queue for queue, end in zip(queues, ends, strict=True) if end == dispatched]
+        newest_ms = max((store_ms(files, each, each.end() - 1) or 0 for each in last), default=0)
     return newest_ms, scan.end
 
 
-def _messages(files: StoreFiles, topic: str, queue_id: int) -> int:
+def _messages(queue: QueueEntries, log_start: int) -> int:
     """Count the queue's entries whose records are not deleted."""
-    entries = entries_of(files, topic, queue_id)
-    end = entries.end()
-    count = 0
-    for _, found in entries.walk(entries.first, end):
-        good = (found["physical"] >= files.log.start) & (found["size"] != BLANK_RECORD_SIZE)
-        count += int(np.count_nonzero(good))
-    return count
+    pieces = queue.walk(queue.first, queue.end())
+    return sum(int(np.count_nonzero(are_readable(found, log_start))) for _, found in pieces)

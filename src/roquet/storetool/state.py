@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.files.file_lock import is_locked_here
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.log_scanner import arrival_at
+from roquet.storetool.read.log_scanner import record_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def mark_of_this_log(files: StoreFiles, checkpoint: Checkpoint) -> CheckpointMar
     mark = checkpoint.mark
     if mark is None:
         return None
-    record = arrival_at(files.log, mark.last_at)
+    record = record_at(files.log, mark.last_at)
     if isinstance(record, str) or (mark.last_at + record.size, record.store_ms) != (
         mark.position,
         mark.last_ms,
@@ -99,7 +99,7 @@ def recovery_start(files: StoreFiles, checkpoint: Checkpoint) -> int:
     if mark is not None:
         return mark.position
     for file in reversed(files.log.files):
-        record = arrival_at(files.log, file.start)
+        record = record_at(files.log, file.start)
         if not isinstance(record, str) and 0 < record.store_ms <= checkpoint.safe_ms:
             return file.start
     return files.log.start
@@ -117,19 +117,13 @@ def kept_topics(root: Path) -> frozenset[str] | None:
     return frozenset(table) | NOT_SENDABLE
 
 
-def disk_used(root: Path, more: tuple[Path, ...] = ()) -> int:
+def disk_used(folders: set[Path]) -> int:
     """Return how many bytes the files below these folders take on the drive; holes take none."""
-    return sum(_used(path) for folder in {root, *more} for path in _files_below(folder))
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    for at, _, names in os.walk(folder):
-        yield from (Path(at, name) for name in names)
-
-
-def _used(path: Path) -> int:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return 0
-    return getattr(status, "st_blocks", status.st_size // 512) * 512
+    used = 0
+    for folder in folders:
+        for at, _, names in os.walk(folder):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    status = Path(at, name).stat()
+                    used += getattr(status, "st_blocks", status.st_size // 512) * 512
+    return used

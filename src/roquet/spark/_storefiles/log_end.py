@@ -7,7 +7,7 @@ from typing import Final
 
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import DataFile, SegmentFiles, StoreFiles, data_pieces
-from roquet.storetool.read.log_scanner import Damage, LogScanner, arrival_at
+from roquet.storetool.read.log_scanner import Damage, LogScanner, record_at
 from roquet.storetool.read.queue_entries import entries_of
 from roquet.storetool.state import read_state
 
@@ -62,7 +62,7 @@ def _last_entries(files: StoreFiles) -> list[tuple[int, int]]:
 
 
 def _is_record(log: SegmentFiles, at: int, size: int) -> bool:
-    record = arrival_at(log, at)
+    record = record_at(log, at)
     return not isinstance(record, str) and record.size == size
 
 
@@ -71,7 +71,7 @@ def _last_begun(log: SegmentFiles) -> int:
     begun = (
         file.start
         for file in reversed(log.files)
-        if not isinstance(arrival_at(log, file.start), str)
+        if not isinstance(record_at(log, file.start), str)
     )
     return next(begun, log.start)
 

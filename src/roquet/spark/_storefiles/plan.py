@@ -24,7 +24,7 @@ from roquet.spark._storefiles.log_end import log_end
 from roquet.spark._storefiles.rows import RowChoice
 from roquet.storage.log.dispatch_request import DispatchRequest
 from roquet.storetool.files import SegmentFiles, StoreFiles, find_files
-from roquet.storetool.read.log_scanner import LogScanner, arrival_at, places_of_magic
+from roquet.storetool.read.log_scanner import LogScanner, places_of_magic, record_at
 from roquet.storetool.read.queue_entries import entries_of
 
 CLOCK_STEP_MS: Final = 60_000
@@ -126,7 +126,7 @@ def _cuts(files: StoreFiles, end: int, bytes_each: int) -> list[tuple[int, int |
     start = files.log.start
     size = end - start
     count = max(1, round(size / bytes_each))
-    first = arrival_at(files.log, start)
+    first = record_at(files.log, start)
     found = [(start, None if isinstance(first, str) else first.store_ms)] if size else []
     searched = start
     for target in (start + size * number // count for number in range(1, count)):
@@ -152,7 +152,7 @@ def _record_from(files: StoreFiles, target: int) -> DispatchRequest | None:
         for at in places_of_magic(file, max(0, target - file.start)):
             if at > target + _SEARCHED_MAX:
                 return unconfirmed
-            record = arrival_at(files.log, at) if at >= target else ""
+            record = record_at(files.log, at) if at >= target else ""
             if not isinstance(record, str):
                 if _is_confirmed(files, record):
                     return record
@@ -273,7 +273,7 @@ def _last_ms(files: StoreFiles, key: tuple[str, int]) -> int:
     """The store time (ms) of the last message of a queue; -1 without messages."""
     entries = entries_of(files, *key)
     last = entries.read(max(0, entries.end() - 1), 1)
-    record = arrival_at(files.log, int(last[0]["physical"])) if len(last) else ""
+    record = record_at(files.log, int(last[0]["physical"])) if len(last) else ""
     return -1 if isinstance(record, str) else record.store_ms
 
 

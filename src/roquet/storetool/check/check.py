@@ -13,7 +13,7 @@ from roquet.storetool.check.queues import QueueCheck
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.index_files import Shape
 from roquet.storetool.read.log_scan import LogScan
-from roquet.storetool.read.queue_entries import entries_of
+from roquet.storetool.read.queue_entries import dispatched_to
 from roquet.storetool.state import State, kept_topics, read_state, recovery_start
 
 _NEVER = 1 << 63
@@ -51,7 +51,7 @@ def check(
     """
     state = read_state(files.root)
     findings = Findings()
-    dispatched = max((entries_of(files, *key).log_end() for key in files.queues), default=0)
+    dispatched = dispatched_to(files)
     limit = dispatched if state.is_locked and dispatched else None
     scan = LogScan(files.log, dispatched, progress, limit=limit)
     log = LogCheck(files, findings)

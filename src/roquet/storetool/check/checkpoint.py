@@ -8,7 +8,7 @@ from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storetool.check.findings import Findings, Kind
 from roquet.storetool.files import StoreFiles, read_at
 from roquet.storetool.read.index_files import read_header
-from roquet.storetool.read.log_scanner import arrival_at
+from roquet.storetool.read.log_scanner import record_at
 from roquet.storetool.read.queue_entries import entries_of
 
 _NAME: Final = "checkpoint"
@@ -46,7 +46,7 @@ def check_checkpoint(
 def _wrong(files: StoreFiles, mark: CheckpointMark, findings: Findings) -> list[str]:
     """Return what the checkpoint mark says that does not fit log, index and queues."""
     found: list[str] = []
-    record = arrival_at(files.log, mark.last_at)
+    record = record_at(files.log, mark.last_at)
     if mark.last_at >= files.log.start:
         if isinstance(record, str):
             found.append(

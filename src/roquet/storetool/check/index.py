@@ -18,10 +18,9 @@ from roquet.storage.index.layout import ENTRY, key_hash
 from roquet.storetool.check.findings import Findings, Kind
 from roquet.storetool.check.index_chains import check_chains
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.columns import RecordColumns
 from roquet.storetool.read.index_files import Entries, IndexReader, Shape
-from roquet.storetool.read.log_scan import LogScan
-from roquet.storetool.read.log_scanner import arrival_at
+from roquet.storetool.read.log_scan import LogScan, RecordColumns
+from roquet.storetool.read.log_scanner import record_at
 
 _MORE: Final = 4096
 """How many entries may be between those of two neighbouring keys before keys count as missing."""
@@ -172,14 +171,14 @@ class IndexCheck:
         """Whether the record that an entry points to has no such key; the record is read again."""
         if any(damage.start <= stray.at < damage.end for damage in scan.damages):
             return False
-        record = arrival_at(self._files.log, stray.at)
+        record = record_at(self._files.log, stray.at)
         if isinstance(record, str):
             return not (self._is_growing and stray.at >= scan.end)
         return stray.key_hash not in {key_hash(record.topic, key.decode()) for key in record.keys}
 
     def _report_stray(self, stray: _Stray) -> None:
         reader = self._readers[stray.file]
-        record = arrival_at(self._files.log, stray.at)
+        record = record_at(self._files.log, stray.at)
         why = record if isinstance(record, str) else "that record has no key with this hash"
         text = (
             f"entry {stray.number} (hash {stray.key_hash}) "

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from roquet.storetool.check.findings import Findings, Kind
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.columns import RecordColumns
-from roquet.storetool.read.log_scan import LogScan
+from roquet.storetool.read.log_scan import LogScan, RecordColumns
 
 
 @dataclass(slots=True)
@@ -15,20 +14,17 @@ class LogCheck:
     """Counts the log's records and reports what is wrong with the log.
 
     :param records: the number of records so far; `size` their bytes.
-    :param first_ms: store time of the first record (ms since the epoch).
-    :param last_ms: the latest store time.
+    :param last_ms: the latest store time (ms since the epoch).
     """
 
     files: StoreFiles
     findings: Findings
     records: int = 0
     size: int = 0
-    first_ms: int = 0
     last_ms: int = 0
 
     def take(self, rows: RecordColumns) -> None:
         """Count the next records and report damaged bodies."""
-        self.first_ms = self.first_ms or int(rows.store_ms[0])
         self.last_ms = max(self.last_ms, int(rows.store_ms.max()))
         self.records += len(rows)
         self.size += int(rows.size.sum())

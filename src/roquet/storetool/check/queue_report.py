@@ -15,7 +15,7 @@ from roquet.storetool.check.findings import Findings, Kind
 from roquet.storetool.check.queue_walk import QueueScan, Slots
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.log_scan import LogScan
-from roquet.storetool.read.log_scanner import arrival_at
+from roquet.storetool.read.log_scanner import record_at
 from roquet.storetool.read.queue_entries import Entries
 
 _LIGHT_QUEUE: Final = "%LMQ%"
@@ -194,7 +194,7 @@ class QueueReport:
         beyond = np.zeros(len(found), bool)
         for index in np.flatnonzero(is_strange).tolist():
             at = int(found["physical"][index])
-            record = arrival_at(self.files.log, at)
+            record = record_at(self.files.log, at)
             if isinstance(record, str) and at >= self.scan.end:
                 beyond[index] = True
             elif self._is_stranger(first + index, found[index], record):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.storage.queues.ext import ADDRESS_MAX
-from roquet.storetool.read.columns import RecordColumns
+from roquet.storetool.read.log_scan import RecordColumns
 from roquet.storetool.read.queue_entries import QueueEntries
 
 _SLOTS: Final = np.dtype(

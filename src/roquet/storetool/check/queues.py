@@ -11,8 +11,7 @@ from roquet.storetool.check.findings import Findings
 from roquet.storetool.check.queue_report import QueueReport
 from roquet.storetool.check.queue_walk import QueueScan, slots_of
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.columns import RecordColumns
-from roquet.storetool.read.log_scan import LogScan
+from roquet.storetool.read.log_scan import LogScan, RecordColumns
 from roquet.storetool.read.queue_entries import entries_of
 
 

@@ -117,7 +117,7 @@ class LogScanner:
         :param is_certain: the bytes are in no file, so a running broker cannot be writing them.
         """
         found = self._next_record(self.end + 1)
-        if not is_certain and not isinstance(arrival_at(self._log, self.end), str):
+        if not is_certain and not isinstance(record_at(self._log, self.end), str):
             return False  # a running broker has written the record since it was read
         if found is not None and (is_certain or not self._dispatched or found < self._dispatched):
             self.damages.append(Damage(self.end, found, error.reason))
@@ -148,7 +148,7 @@ class LogScanner:
             return False
         left = file.start + self._log.file_size - place
         return _is_blank(self._log.read(place, BLANK_SIZE), left) or not isinstance(
-            arrival_at(self._log, place), str
+            record_at(self._log, place), str
         )
 
 
@@ -183,7 +183,7 @@ def places_of_magic(file: DataFile, at: int) -> Iterator[int]:
         expected = start + len(data)
 
 
-def arrival_at(log: SegmentFiles, at: int) -> DispatchRequest | str:
+def record_at(log: SegmentFiles, at: int) -> DispatchRequest | str:
     """Read the record at a physical offset; a text that says what is wrong if there is none."""
     data = log.read(at, SIZE_MIN)
     if len(data) < SIZE_MIN:

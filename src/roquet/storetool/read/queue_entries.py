@@ -132,11 +132,14 @@ class QueueEntries:
 
         :param address: what an entry has in place of its tag code (`ADDRESS_MAX` and below).
         """
-        return (
-            read_unit(self._units.read(address - ADDRESS_OF_FIRST, UNIT_SIZE_MAX))
-            if self._units.files
-            else None
-        )
+        if not self._units.files:
+            return None
+        return read_unit(self._units.read(address - ADDRESS_OF_FIRST, UNIT_SIZE_MAX))
+
+
+def dispatched_to(files: StoreFiles) -> int:
+    """Return the physical offset after the last record that a queue entry points to; 0: none."""
+    return max((entries_of(files, *key).log_end() for key in files.queues), default=0)
 
 
 def entries_of(files: StoreFiles, topic: str, queue_id: int) -> QueueEntries:

@@ -10,7 +10,7 @@ from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.record import Record
 from roquet.storage.index.layout import key_hash
 from roquet.storage.log.dispatch_request import read_dispatch_request
-from roquet.storetool.read.columns import RowReader
+from roquet.storetool.read.log_scan import columns_of
 from roquet.storetool.read.log_scanner import error_of
 from tests.storetool.stores import V4, V6
 
@@ -59,7 +59,7 @@ def test_columns_say_what_the_records_say(
 ) -> None:
     data, starts = encoded(messages * times, base)
 
-    rows = RowReader().read(RecordBlock(base, data, starts, len(data)))
+    rows = columns_of(RecordBlock(base, data, starts, len(data)), {})
 
     assert rows.bad_bodies == []
     assert rows.end == base + len(data)
@@ -99,7 +99,7 @@ def test_a_changed_byte_ends_the_rows_or_leaves_valid_ones(
 
     block = RecordBlock(0, bytes(changed), starts, len(data))
     count = block.sound_count(verify=False)
-    rows = RowReader().read(block.first(count))
+    rows = columns_of(block.first(count), {})
 
     assert len(rows) == count
     assert count in (hit, len(starts))
