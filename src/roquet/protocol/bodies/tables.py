@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 from roquet.common.units import Int32, Int64
@@ -174,6 +175,16 @@ class Registration(Body):
     filter_servers: Annotated[tuple[str, ...], Member("filterServerList")] = ()
 
 
+@lru_cache(1024)
+def _tag_sets(expression: str) -> tuple[list[int], list[str]]:
+    """The tag codes and tags of an expression, sorted.
+
+    Sorting them for each heartbeat would make that of 100 groups take 1.5 times as long.
+    """
+    found = tag_filter(expression)
+    return sorted(found.codes), sorted(found.tags)
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription(Body):
     """SubscriptionData: a group's subscription of one topic.
@@ -182,8 +193,8 @@ class Subscription(Body):
     """
 
     WRITE_ONLY: ClassVar[WriteOnly] = {
-        "codeSet": lambda self: sorted(self.tag_filter.codes),
-        "tagsSet": lambda self: sorted(self.tag_filter.tags),
+        "codeSet": lambda self: _tag_sets(self.expression)[0] if self.is_by_tag else [],
+        "tagsSet": lambda self: _tag_sets(self.expression)[1] if self.is_by_tag else [],
     }
 
     topic: str
