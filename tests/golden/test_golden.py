@@ -31,7 +31,7 @@ from roquet.protocol.bodies.tables import (
     Route,
     TopicTable,
 )
-from roquet.protocol.json.dialect import dump_bytes, dump_dialect, dump_file, load
+from roquet.protocol.json.dialect import dump_bytes, dump_dialect, dump_indented, load
 from roquet.protocol.records.batch import batch_item, split_batch
 from roquet.protocol.records.layout import BLANK_MAGIC, MAGIC, checksum, size_and_magic
 from roquet.protocol.records.message import split_properties
@@ -451,7 +451,7 @@ def test_a_table_on_disk_is_written_byte_for_byte(path: Path) -> None:
         load(path.read_bytes()) if kind is None else bodies.parse(path.read_bytes(), kind).to_json()
     )
 
-    assert dump_file(document) == path.read_bytes()
+    assert dump_indented(document) == path.read_bytes()
 
 
 def test_the_name_servers_table_on_disk_is_written_byte_for_byte() -> None:

@@ -16,7 +16,7 @@ from roquet.broker.metadata.topics import (
     topics_at_start,
 )
 from roquet.protocol.bodies.tables import DataVersion, TopicConfig, TopicTable, parse
-from roquet.protocol.json.dialect import dump_file
+from roquet.protocol.json.dialect import dump_indented
 
 NOW = 1_700_000_000_000
 
@@ -202,5 +202,5 @@ def test_a_table_survives_its_file(made: list[tuple[str, str]]) -> None:
     for number, (_, name) in enumerate(made):
         topics.update(TopicConfig(name, number, number), NOW + number)
     again = registry()
-    again.restore(parse(dump_file(topics.to_table().to_json()), TopicTable.from_json), NOW)
+    again.restore(parse(dump_indented(topics.to_table().to_json()), TopicTable.from_json), NOW)
     assert again.to_table() == topics.to_table()

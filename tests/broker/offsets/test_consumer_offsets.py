@@ -21,7 +21,7 @@ from roquet.broker.offsets.consumer_offsets import (
 from roquet.common.steps import PART, finished
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import DelayOffsetTable, OffsetTable, parse
-from roquet.protocol.json.dialect import dump_file
+from roquet.protocol.json.dialect import dump_indented
 
 tables = st.dictionaries(
     st.sampled_from(["T@g", "T@h", "U@g", "%RETRY%g@g"]),
@@ -188,7 +188,7 @@ def test_no_queue_has_a_negative_number() -> None:
 @given(tables)
 def test_a_table_survives_its_file(offsets: dict[str, dict[int, int]]) -> None:
     progress = ConsumerOffsets()
-    progress.restore(parse(dump_file(OffsetTable(offsets).to_json()), OffsetTable.from_json))
+    progress.restore(parse(dump_indented(OffsetTable(offsets).to_json()), OffsetTable.from_json))
     assert progress.to_table() == OffsetTable(offsets)
 
 
@@ -199,7 +199,7 @@ def test_delivery_of_delayed_messages_goes_on_where_it_stopped() -> None:
     assert delays.next_offset(3) == 7
     assert delays.settle(delays.now())
     again = DelayOffsets()
-    again.restore(parse(dump_file(delays.to_table().to_json()), DelayOffsetTable.from_json))
+    again.restore(parse(dump_indented(delays.to_table().to_json()), DelayOffsetTable.from_json))
     assert again.next_offset(3) == 7
 
 

@@ -42,7 +42,7 @@ from roquet.protocol.json.dialect import (
     dump_ascii,
     dump_bytes,
     dump_dialect,
-    dump_file,
+    dump_indented,
     load,
 )
 from roquet.protocol.records.message import MessageQueue
@@ -148,7 +148,7 @@ def test_blanks_and_unknown_members_change_nothing(text: str, kind: From, value:
     document = load(text)
 
     assert parse(json.dumps({**document, "unknown": {"x": [1]}}, indent=2).encode(), kind) == value
-    assert parse(dump_file(value.to_json()), kind) == value
+    assert parse(dump_indented(value.to_json()), kind) == value
 
 
 def test_a_route_for_strict_readers_has_quoted_broker_ids_in_order() -> None:

@@ -16,7 +16,7 @@ from roquet.protocol.json.dialect import (
     dump_ascii,
     dump_bytes,
     dump_dialect,
-    dump_file,
+    dump_indented,
     load,
 )
 from tests.protocol.strategies import int64, text
@@ -44,7 +44,7 @@ def test_standard_json_is_read_as_it_is(document: Any) -> None:
 
 @given(documents)
 def test_every_writer_writes_what_any_json_reader_reads(document: Any) -> None:
-    for dump in (dump_bytes, dump_ascii, dump_dialect, dump_file):
+    for dump in (dump_bytes, dump_ascii, dump_dialect, dump_indented):
         assert json.loads(dump(document)) == document
 
 
@@ -62,7 +62,7 @@ def test_bare_integer_keys_come_back_as_their_digits(table: dict[int, Any]) -> N
     expected = {str(key): value for key, value in table.items()}
 
     assert load(dump_dialect(IntKeys(table))) == expected
-    assert load(dump_file(IntKeys(table))) == expected
+    assert load(dump_indented(IntKeys(table))) == expected
 
 
 @given(st.dictionaries(object_keys, documents, max_size=4))
@@ -76,7 +76,7 @@ def test_tables_with_bare_keys_are_written_as_fastjson_writes_them() -> None:
 
 
 def test_a_config_file_has_a_member_per_line_and_its_numbered_ones_in_a_row() -> None:
-    assert dump_file({"offsetTable": {"T@G": IntKeys({0: 5, 1: 6}), "U@G": {}}}) == (
+    assert dump_indented({"offsetTable": {"T@G": IntKeys({0: 5, 1: 6}), "U@G": {}}}) == (
         b'{\n\t"offsetTable":{\n\t\t"T@G":{0:5,1:6\n\t\t},\n\t\t"U@G":{}\n\t}\n}'
     )
 
@@ -84,13 +84,13 @@ def test_a_config_file_has_a_member_per_line_and_its_numbered_ones_in_a_row() ->
 def test_a_file_with_objects_as_keys_has_each_member_of_a_key_on_its_line() -> None:
     """As the 4.9.7 client writes the offsets of a broadcast."""
     key = '{"brokerName":"b","queueId":0,"topic":"T"}'
-    text = dump_file({"offsetTable": ObjectKeys({key: 6})})
+    text = dump_indented({"offsetTable": ObjectKeys({key: 6})})
     assert (
         text
         == b'{\n\t"offsetTable":{{\n\t\t\t"brokerName":"b",\n\t\t\t"queueId":0,\n\t\t\t"topic":"T"\n\t\t}:6\n\t}\n}'
     )
     assert load(text) == {"offsetTable": {key: 6}}
-    assert dump_file(ObjectKeys()) == b"{}"
+    assert dump_indented(ObjectKeys()) == b"{}"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from roquet.common.runtime import Runtime
 from roquet.common.write_log import WriteLog
 from roquet.protocol.bodies.body import Body
 from roquet.protocol.bodies.tables import parse
-from roquet.protocol.json.dialect import dump_file
+from roquet.protocol.json.dialect import dump_indented
 from roquet.storage.files.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class StateFile(Generic[T]):
         return None
 
     def _save(self, table: T) -> None:
-        data = dump_file(table.to_json())
+        data = dump_indented(table.to_json())
         old = self._disk.read(self._path)
         if old == data:
             return

@@ -17,7 +17,7 @@ from roquet.common.files import read_with_backup, replace_with_backup
 from roquet.common.runtime import Runtime
 from roquet.errors import ConfigError, StoreError
 from roquet.protocol.bodies.tables import parse, queue_key, queue_of_key
-from roquet.protocol.json.dialect import ObjectKeys, dump_file
+from roquet.protocol.json.dialect import ObjectKeys, dump_indented
 from roquet.protocol.json.numbers import as_int64
 from roquet.protocol.records.message import MessageQueue
 
@@ -95,7 +95,7 @@ class LocalOffsets:
     async def _write(self) -> None:
         self._is_saved = True
         try:
-            data = dump_file(_to_json(self._offsets))
+            data = dump_indented(_to_json(self._offsets))
             await self._runtime.blocking(partial(replace_with_backup, self._folder / FILE, data))
         except OSError as error:
             self._is_saved = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any, Final
 
@@ -77,62 +77,48 @@ def dump_dialect(value: object) -> bytes:
 
 
 def _dialect(value: object) -> str:
-    if isinstance(value, IntKeys):
-        return "{" + ",".join(f"{key}:{_dialect(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, ObjectKeys):
-        return "{" + ",".join(f"{key}:{_dialect(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, Mapping):
-        return (
-            "{"
-            + ",".join(f"{_scalar(str(key))}:{_dialect(item)}" for key, item in value.items())
-            + "}"
-        )
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_dialect, value)) + "]"
-    return _scalar(value)
+    if not isinstance(value, Mapping):
+        return _scalar(value)
+    is_bare = isinstance(value, IntKeys | ObjectKeys)
+    members = (
+        f"{key if is_bare else _scalar(str(key))}:{_dialect(item)}" for key, item in value.items()
+    )
+    return "{" + ",".join(members) + "}"
 
 
 def _scalar(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def dump_file(value: object) -> bytes:
+def dump_indented(value: object) -> bytes:
     """Encode as in Apache's state files: a line per member, indented by tabs.
 
     Members of `IntKeys` and `ObjectKeys` are on one line.
     """
-    return _pretty(value, 0).encode()
+    return _indented(value, 0).encode()
 
 
-def _pretty(value: object, depth: int) -> str:
-    if isinstance(value, IntKeys):
-        return (
-            "{"
-            + ",".join(f"{key}:{_pretty(item, depth + 1)}" for key, item in value.items())
-            + _close(depth, "}")
-        )
-    if isinstance(value, ObjectKeys) and value:
-        items = ((_pretty(load_standard(key), depth + 1), item) for key, item in value.items())
-        return (
-            "{"
-            + ",".join(f"{key}:{_pretty(item, depth + 1)}" for key, item in items)
-            + _close(depth, "}")
-        )
-    if isinstance(value, Mapping):
-        if not value:
-            return "{}"
-        members = ",".join(
-            "\n" + "\t" * (depth + 1) + f"{_scalar(str(key))}:{_pretty(item, depth + 1)}"
-            for key, item in value.items()
-        )
-        return "{" + members + _close(depth, "}")
+def _indented(value: object, depth: int) -> str:
     if isinstance(value, list | tuple):
-        return "[" + ",".join(_pretty(item, depth + 1) for item in value) + "]"
-    return _scalar(value)
-
-
-def _close(depth: int, bracket: str) -> str:
-    return "\n" + "\t" * depth + bracket
+        return "[" + ",".join(_indented(item, depth + 1) for item in value) + "]"
+    if not isinstance(value, Mapping):
+        return _scalar(value)
+    if not value:
+        return "{}"
+    line = "\n" + "\t" * depth
+    if isinstance(value, IntKeys):
+        keys: Iterable[object] = value
+    elif isinstance(value, ObjectKeys):
+        keys = [_indented(load_standard(key), depth + 1) for key in value]
+    else:
+        keys = [f"{line}\t{_scalar(str(key))}" for key in value]
+    members = [
+        f"{key}:{_indented(item, depth + 1)}"
+        for key, item in zip(keys, value.values(), strict=True)
+    ]
+    return "{" + ",".join(members) + line + "}"
 
 
 def load(text: bytes | str, dialect_values_max: int | None = None) -> Any:
