@@ -32,9 +32,8 @@ from roquet.broker.metrics.stats import Window
 from roquet.common.steps import Steps, finished
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
-from roquet.protocol.bodies import sliced as sliced_bodies
-from roquet.protocol.bodies import sliced_tables
 from roquet.protocol.bodies.body import Table
+from roquet.protocol.bodies.sliced import decode_table, encode_registration
 from roquet.protocol.bodies.tables import (
     ConsumerData,
     GroupConfig,
@@ -157,7 +156,7 @@ class Crowded:
 
     def registered(self) -> Callable[[], Awaitable[object]]:
         """A registration at the name server, with all topics."""
-        body = finished(sliced_bodies.registration(self.broker.parts.tables.topics.to_table()))
+        body = finished(encode_registration(self.broker.parts.tables.topics.to_table()))
         fields = RegisterBrokerHeader(
             "a", "10.0.0.1:10911", "c", "10.0.0.1:10912", 0, False, 0
         ).write()
@@ -322,7 +321,7 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
         "checkpoint": partial(checkpointed, crowded),
         "a slave reads its master's tables": partial(copied, crowded),
         "registration is made": lambda: parts.slices.run(
-            sliced_bodies.registration(parts.tables.topics.to_table())
+            encode_registration(parts.tables.topics.to_table())
         ),
         "rates": at_once(parts.measurements.look_at_rates),
         "filters looked at": at_once(parts.tables.save_filters),
@@ -359,7 +358,7 @@ async def copied(crowded: Crowded) -> None:
     }
     for code, kind in tables.items():
         answer = await crowded.clients.call(crowded.address, Command(code))
-        await slices.run(sliced_tables.table(kind, answer.body))
+        await slices.run(decode_table(kind, answer.body))
 
 
 async def measured(name: str, work: Callable[[], Awaitable[object]]) -> Row:

@@ -12,7 +12,7 @@ import pytest
 
 from roquet.common.steps import PART, finished
 from roquet.protocol.bodies import compressed_registration
-from roquet.protocol.bodies import sliced as sliced_bodies
+from roquet.protocol.bodies.sliced import encode_registration
 from roquet.protocol.bodies.tables import DataVersion, Registration, TopicConfig, TopicTable
 from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
 from roquet.protocol.json.dialect import dump_bytes, load
@@ -29,7 +29,7 @@ TABLE: Final = TopicTable(
     {f"topic-{at}": TopicConfig(f"topic-{at}", 4, 4) for at in range(COUNT)}, DataVersion(1, 1)
 )
 LAST: Final = f"topic-{COUNT - 1}"
-BODY: Final = finished(sliced_bodies.registration(TABLE))
+BODY: Final = finished(encode_registration(TABLE))
 
 
 @pytest.fixture

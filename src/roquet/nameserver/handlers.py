@@ -19,7 +19,8 @@ from roquet.errors import ConfigError, Refused
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from roquet.nameserver.routes import MASTER, Registered, RegisteredBroker, Routes
-from roquet.protocol.bodies import compressed_registration, sliced_tables
+from roquet.protocol.bodies import compressed_registration
+from roquet.protocol.bodies.sliced import decode_registration, decode_table
 from roquet.protocol.bodies.tables import (
     DIALECT_VALUES_MAX,
     DataVersion,
@@ -389,10 +390,10 @@ def _topics(request: Command, *, compressed: bool) -> Steps[TopicTable]:
     if not request.body:
         return TopicTable()
     if request.version < VERSION_REGISTER_BODY:
-        return (yield from sliced_tables.table(TopicTable, request.body, DIALECT_VALUES_MAX))
+        return (yield from decode_table(TopicTable, request.body, DIALECT_VALUES_MAX))
     if compressed:
         return (yield from compressed_registration.read(request.body)).table
-    return (yield from sliced_tables.registration(request.body, DIALECT_VALUES_MAX))
+    return (yield from decode_registration(request.body, DIALECT_VALUES_MAX))
 
 
 def _check_names(of: str, names: Iterable[str]) -> None:

@@ -18,8 +18,8 @@ from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.offsets.consumer_offsets import Commit, ConsumerOffsets, DelayOffsets
 from roquet.common.steps import Steps
 from roquet.errors import RoquetError
-from roquet.protocol.bodies import sliced_tables
 from roquet.protocol.bodies.ha_status import LogRange
+from roquet.protocol.bodies.sliced import decode_table
 from roquet.protocol.bodies.tables import (
     DelayOffsetTable,
     GroupTable,
@@ -187,15 +187,15 @@ class SlaveSync:
             self._offsets.told(each)
 
     def _take_topics(self, body: bytes) -> Steps[None]:
-        table = yield from sliced_tables.table(TopicTable, body)
+        table = yield from decode_table(TopicTable, body)
         self.topics_to = self._own_log.end
         self._metadata.copy_master_topics(table)
 
     def _take_groups(self, body: bytes) -> Steps[None]:
-        self._metadata.copy_master_groups((yield from sliced_tables.table(GroupTable, body)))
+        self._metadata.copy_master_groups((yield from decode_table(GroupTable, body)))
 
     def _take_offsets(self, body: bytes) -> Steps[None]:
-        table = yield from sliced_tables.table(OffsetTable, body)
+        table = yield from decode_table(OffsetTable, body)
         if (yield from self._offsets.copy_master(table)):
             self._save_offsets()
         self._own = yield from self._offsets.own()

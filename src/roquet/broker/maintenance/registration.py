@@ -17,8 +17,8 @@ from typing import Final
 
 from roquet.errors import CallTimeout, RoquetError
 from roquet.protocol.bodies import compressed_registration
-from roquet.protocol.bodies import sliced as sliced_bodies
 from roquet.protocol.bodies import tables as bodies
+from roquet.protocol.bodies.sliced import encode_registration
 from roquet.protocol.bodies.tables import DataVersion, TopicTable
 from roquet.protocol.headers.routing import BrokerHeader, RegisterBrokerAnswer, RegisterBrokerHeader
 from roquet.protocol.records.layout import checksum
@@ -229,7 +229,7 @@ class Registrar:
             if self._config.compressed:
                 work = compressed_registration.written(bodies.Registration(registered))
             else:
-                work = sliced_bodies.registration(registered)
+                work = encode_registration(registered)
             self._encoded = state, await self._slices.run(work)
         return self._encoded[1]
 

@@ -1,20 +1,27 @@
-"""Encoders of large bodies in slices: each yields between parts and returns the whole body.
+"""Codecs of large bodies in slices: each yields between parts.
 
-The result is, byte for byte, that of `dump_bytes` or `dump_dialect` of the body's `to_json`.
+An encoder returns, byte for byte, `dump_bytes` or `dump_dialect` of the body's `to_json`. A decoder
+returns what `from_json` of the table's type returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from roquet.common.steps import Steps, in_parts
-from roquet.protocol.bodies.body import Table
-from roquet.protocol.bodies.tables import TopicTable
+from roquet.protocol.bodies.body import Table, told
+from roquet.protocol.bodies.tables import TopicTable, read_members
 from roquet.protocol.json.dialect import ObjectKeys, dump_bytes, dump_dialect
+from roquet.protocol.json.sliced import load_parts
+
+T = TypeVar("T", bound=Table)
+
+_WRAPPER: Final = "topicConfigSerializeWrapper"
 
 
-def table(body: Table, dump: Callable[[Any], bytes] = dump_bytes) -> Steps[bytes]:
+def encode_table(body: Table, dump: Callable[[Any], bytes] = dump_bytes) -> Steps[bytes]:
     """Encode a body whose first table is large, and must not be changed meanwhile.
 
     :param dump: `dump_dialect` if there are integer keys.
@@ -30,13 +37,13 @@ def table(body: Table, dump: Callable[[Any], bytes] = dump_bytes) -> Steps[bytes
     return b"{%b}" % b",".join(members)
 
 
-def registration(topics: TopicTable) -> Steps[bytes]:
+def encode_registration(topics: TopicTable) -> Steps[bytes]:
     """Encode `Registration(topics)`."""
-    encoded = yield from table(topics)
-    return b'{"filterServerList":[],"topicConfigSerializeWrapper":%b}' % encoded
+    encoded = yield from encode_table(topics)
+    return b'{"filterServerList":[],"%b":%b}' % (_WRAPPER.encode(), encoded)
 
 
-def object_keys(items: Iterable[tuple[str, Any]]) -> Steps[bytes]:
+def encode_object_keys(items: Iterable[tuple[str, Any]]) -> Steps[bytes]:
     """Encode a table whose keys are JSON objects, in fastjson's dialect."""
     return (yield from _members(items, lambda part: dump_dialect(ObjectKeys(part))))
 
@@ -50,3 +57,39 @@ def _members(
         parts.append(dump(part)[1:-1])
         yield
     return b"{" + b",".join(parts) + b"}"
+
+
+def decode_table(kind: type[T], text: bytes, dialect_values_max: int | None = None) -> Steps[T]:
+    """Decode a body whose first table is large.
+
+    :param dialect_values_max: as in `load`, for a text that has to be read at once.
+    :raises ValueError: the text is no such body.
+    """
+    document, parts = yield from load_parts(text, (kind.entries().name,), dialect_values_max)
+    return (yield from _joined(kind, document, parts))
+
+
+def decode_registration(text: bytes, dialect_values_max: int | None = None) -> Steps[TopicTable]:
+    """Decode the topics of a JSON registration.
+
+    :param dialect_values_max: as in `decode_table`.
+    :raises ValueError: the text is no registration.
+    """
+    path = (_WRAPPER, TopicTable.entries().name)
+    document, parts = yield from load_parts(text, path, dialect_values_max)
+    wrapped = document.get(_WRAPPER) or {}
+    if not isinstance(wrapped, dict):
+        raise ValueError(f"JSON: {_WRAPPER} is no object")
+    return (yield from _joined(TopicTable, wrapped, parts))
+
+
+def _joined(kind: type[T], document: Mapping[str, Any], parts: list[dict[str, Any]]) -> Steps[T]:
+    """The body whose large table has these parts."""
+    entries = kind.entries()
+    rest = read_members(lambda: kind.from_json({**document, entries.name: {}}))
+    found: dict[Any, Any] = {}
+    left_out: list[str] = []
+    for part in parts:
+        found.update(read_members(partial(entries.read, part, left_out)))
+        yield
+    return rest.with_entries(found, told(left_out))

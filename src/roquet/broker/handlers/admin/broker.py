@@ -12,7 +12,7 @@ from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
 from roquet.common.properties import dump
 from roquet.common.settings import show_settings
 from roquet.common.steps import Steps
-from roquet.protocol.bodies import sliced as sliced_bodies
+from roquet.protocol.bodies.sliced import encode_table
 from roquet.protocol.bodies.tables import DataVersion
 from roquet.protocol.json.dialect import dump_bytes, dump_dialect
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
@@ -62,7 +62,7 @@ class BrokerAdmin:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"table": table}))
 
     def consumer_offsets(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.table(self._offsets.to_table(), dump_dialect)
+        body = yield from encode_table(self._offsets.to_table(), dump_dialect)
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def delay_offsets(self, request: Command, _: Connection) -> Command:

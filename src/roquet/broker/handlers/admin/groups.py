@@ -17,7 +17,7 @@ from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.offsets.group_lag import GroupLag
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import MessageError, Refused
-from roquet.protocol.bodies import sliced as sliced_bodies
+from roquet.protocol.bodies.sliced import encode_table
 from roquet.protocol.bodies.tables import GroupConfig, parse_request
 from roquet.protocol.headers.admin import (
     DeleteGroupHeader,
@@ -98,7 +98,7 @@ class GroupAdmin:
         self._metadata.delete_group(header.group_name, partial(answer_saved, request, connection))
 
     def all_groups(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.table(self._metadata.group_registry.to_table())
+        body = yield from encode_table(self._metadata.group_registry.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def consumer_connections(self, request: Command) -> Steps[Command]:

@@ -16,7 +16,7 @@ from roquet.broker.metadata.topics import FILTER_TYPES
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.steps import Steps
 from roquet.errors import MessageError, Refused
-from roquet.protocol.bodies import sliced as sliced_bodies
+from roquet.protocol.bodies.sliced import encode_object_keys, encode_table
 from roquet.protocol.bodies.tables import TopicConfig, queue_key
 from roquet.protocol.headers.admin import CreateTopicHeader, TopicHeader
 from roquet.protocol.json.dialect import dump_bytes
@@ -108,7 +108,7 @@ class TopicAdmin:
             )
 
     def all_topics(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.table(self._metadata.topic_registry.to_table())
+        body = yield from encode_table(self._metadata.topic_registry.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def one_topic(self, request: Command, _: Connection) -> Command:
@@ -126,7 +126,7 @@ class TopicAdmin:
         queue_ids = self._metadata.topic_registry.queues_to_scan(
             name, self._known(name).write_queues
         )
-        offsets = yield from sliced_bodies.object_keys(
+        offsets = yield from encode_object_keys(
             (queue_key(MessageQueue(name, self._broker_name, queue_id)), bounds)
             for queue_id, bounds in enumerate(map(partial(self._bounds, name), queue_ids))
         )
