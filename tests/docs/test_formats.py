@@ -195,7 +195,7 @@ def test_ha_stream() -> None:
     assert [report(action.offset) for action in actions if isinstance(action, slave.Report)] == [
         asked
     ]
-    seen = master.joining(nothing, end, FILE_SIZE, rules, now_ms=0)
+    seen = master.Slave(rules, FILE_SIZE, nothing, end, heard_ms=0, sent_ms=0)
     seen, told = master.step(seen, master.Reported(reported(asked)), now_ms=0)
     assert told == [master.Acked(nothing), master.SendChunk(nothing, len(record))]
     assert header(nothing, len(record)) + record == chunk

@@ -269,15 +269,15 @@ _REPLICATING: Final = (
     Mutant(
         "a slave does not compare its last bytes",
         "replication/slave.py",
-        "if slave.tail[:known] != data[:known]:",
+        "if slave.overlap[:known] != data[:known]:",
         "if False:",
         ("tests/replication/test_slave.py",),
     ),
     Mutant(
         "a slave takes bytes beyond a gap",
         "replication/slave.py",
-        "    if physical > slave.position:",
-        "    if physical > slave.position + (1 << 62):",
+        "    if physical == slave.next_offset:",
+        "    if physical >= slave.next_offset:",
         ("tests/replication/test_slave.py",),
     ),
     Mutant(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from roquet.replication import master, slave
 from roquet.replication.frames import ChunkStream, ReportStream, header, report
-from roquet.replication.log import ReplicatedLog, bytes_between
+from roquet.replication.log import ReplicatedLog, SlaveLog, bytes_between
 
 ADDRESS = "master:10912"
 
@@ -18,8 +18,8 @@ class MasterEnd:
         self, log: ReplicatedLog, rules: master.Rules | None = None, now_ms: int = 0
     ) -> None:
         self.log = log
-        self.slave = master.joining(
-            log.start, log.end, log.file_size, rules or master.Rules(), now_ms
+        self.slave = master.Slave(
+            rules or master.Rules(), log.file_size, log.start, log.end, now_ms, now_ms
         )
         self.acks: list[int] = []
         self.reason = ""
@@ -61,7 +61,7 @@ class MasterEnd:
 class SlaveEnd:
     """A slave over many connections; each method gives the bytes that go to the master."""
 
-    def __init__(self, log: ReplicatedLog, rules: slave.Rules | None = None) -> None:
+    def __init__(self, log: SlaveLog, rules: slave.Rules | None = None) -> None:
         self.log = log
         self.follower = slave.Follower(rules or slave.Rules(), log.file_size)
         self.is_open = False
@@ -74,8 +74,8 @@ class SlaveEnd:
         start = slave.overlap_start(
             self.log.start, self.log.end, self.log.file_size, self.follower.rules
         )
-        tail = bytes_between(self.log, start, self.log.end)
-        return self.feed(slave.Connected(self.log.end, tail), now_ms)
+        overlap = bytes_between(self.log, start, self.log.end)
+        return self.feed(slave.Connected(self.log.end, overlap), now_ms)
 
     def hear(self, data: bytes, now_ms: int = 0) -> bytes:
         events: list[slave.Event] = [*self._chunks.feed(data), slave.ReadEnded()]

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from roquet.replication import master, slave
-from roquet.replication.admission import Admission, SlaveConnection, networks
+from roquet.replication.admission import Admission, Candidate, networks
 from roquet.replication.client import HaClient
 from roquet.replication.frames import header, report
 from roquet.replication.server import HaServer
@@ -41,10 +41,6 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
             runner.run(within_time())
 
     return whole
-
-
-def reports(offset: int) -> bytes:
-    return report(offset)
 
 
 class Master:
@@ -97,7 +93,7 @@ def test_a_hundred_resets_are_no_tracebacks_and_no_lines(
 
 
 @pytest.mark.parametrize(
-    "said", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, reports(1)[:5], reports(1 << 40)]
+    "said", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, report(1)[:5], report(1 << 40)]
 )
 def test_what_is_no_slave_is_told_of_once_however_often_it_comes(
     run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, said: bytes
@@ -147,12 +143,12 @@ def test_reports_beyond_what_was_sent_or_backwards_acknowledge_nothing(
     async def scene() -> None:
         async with Master() as its:
             honest = its.connect()
-            honest.sendall(reports(1000))
+            honest.sendall(report(1000))
             await until(lambda: its.server.replicated_to == 1000)
-            honest.sendall(reports(10))
+            honest.sendall(report(10))
             await until(lambda: its.server.slaves()[0].silent_ms < 1000)
             assert its.server.replicated_to == 1000
-            honest.sendall(reports(len(LOG) + 1))
+            honest.sendall(report(len(LOG) + 1))
             await until(lambda: its.server.slave_count == 0)
             assert its.server.replicated_to == 0
             honest.close()
@@ -171,7 +167,7 @@ def test_slaves_that_do_not_read_are_dropped_and_their_memory_is_back(
             its.log.append(bytes(8 << 20))
             peers = [its.connect() for _ in range(20)]
             for peer in peers:
-                peer.sendall(reports(1))
+                peer.sendall(report(1))
             await until(lambda: its.server.slave_count > 0)
             await until(lambda: not its.server._connections)
             assert {each.reason.split(" for ")[0] for each in its.server.slaves()} == {
@@ -193,7 +189,7 @@ def test_the_number_of_slaves_is_bounded_and_the_mute_make_room(
             assert len(its.server._connections) <= 3
             slaves = [its.connect() for _ in range(3)]
             for each in slaves:
-                each.sendall(reports(1))
+                each.sendall(report(1))
             await until(lambda: its.server.slave_count == 3)
             late = [its.connect() for _ in range(20)]
             for each in late:
@@ -228,7 +224,7 @@ def test_strangers_of_one_address_neither_keep_a_slave_out_nor_push_it_out(
                 strangers = [its.connect("127.0.0.2") for _ in range(12)]
                 for each in strangers:
                     with suppress(OSError):
-                        each.sendall(reports(its.log.end))
+                        each.sendall(report(its.log.end))
                 await until(lambda: its.server.slave_count == 4)
                 return strangers
 
@@ -269,7 +265,7 @@ def test_of_one_address_those_that_repeat_a_report_while_there_is_more_make_room
                 while True:
                     for each in strangers:
                         with suppress(OSError):
-                            each.sendall(reports(1))
+                            each.sendall(report(1))
                     await asyncio.sleep(0.01)
 
             talking = asyncio.create_task(keep_on())
@@ -318,10 +314,10 @@ SAYS, MUTE = True, False
         pytest.param([("a", MUTE, 0, 0), ("a", MUTE, 0, 0)], "a", 0, id="of the mute the oldest"),
     ],
 )
-def test_who_goes_for_a_newcomer(
+def test_the_connection_that_is_closed_for_a_newcomer(
     places: list[tuple[str, bool, int, int]], newcomer: str, goes: int | None
 ) -> None:
-    assert Admission().who_goes([SlaveConnection(*each) for each in places], newcomer, 100) == goes
+    assert Admission().to_close([Candidate(*each) for each in places], newcomer, 100) == goes
 
 
 def test_a_slave_that_cannot_read_its_own_end_says_so_and_follows_once_it_can(
@@ -358,7 +354,7 @@ def test_only_slaves_from_allowed_addresses_acknowledge(
             for _ in range(10):
                 fake = its.connect()
                 with suppress(OSError):
-                    fake.sendall(reports(len(LOG)))
+                    fake.sendall(report(len(LOG)))
                     assert await asyncio.to_thread(fake.recv, 1) == b""
                 fake.close()
             assert its.acks == its.server.slave_count == 0
@@ -387,7 +383,7 @@ def test_only_slaves_from_allowed_addresses_acknowledge(
     ],
 )
 def test_addresses_and_networks(text: str, host: str, is_among: bool) -> None:
-    assert (Admission(networks(text)).why_not(host) == "") is is_among
+    assert Admission(networks(text)).allows(host) is is_among
 
 
 # the slave's side

@@ -30,7 +30,6 @@ from roquet.replication.slave import (
 )
 
 FILE_SIZE = 1000
-at = int
 
 
 def idle() -> Follower:
@@ -41,9 +40,9 @@ def connecting() -> Follower:
     return step(idle(), MasterKnown("m:1"), 0)[0]
 
 
-def following(end: int, tail: bytes = b"") -> Follower:
+def following(end: int, overlap: bytes = b"") -> Follower:
     """A slave that has just connected, and reported its position."""
-    return step(connecting(), Connected(at(end), tail), 0)[0]
+    return step(connecting(), Connected(end, overlap), 0)[0]
 
 
 def after(slave: Follower, *events: Event, now_ms: int = 0) -> tuple[Follower, list[object]]:
@@ -56,11 +55,11 @@ def after(slave: Follower, *events: Event, now_ms: int = 0) -> tuple[Follower, l
 
 
 def chunk(offset: int, data: bytes) -> Chunk:
-    return Chunk(at(offset), memoryview(data))
+    return Chunk(offset, memoryview(data))
 
 
 def append(offset: int, data: bytes) -> Append:
-    return Append(at(offset), memoryview(data))
+    return Append(offset, memoryview(data))
 
 
 # connecting
@@ -90,7 +89,7 @@ def test_a_master_that_goes_while_nothing_is_open_needs_no_closing() -> None:
 
 
 def test_a_slave_reports_as_soon_as_it_is_connected() -> None:
-    assert step(connecting(), Connected(at(500), b""), 0)[1] == [Report(at(500))]
+    assert step(connecting(), Connected(500, b""), 0)[1] == [Report(500)]
 
 
 def test_a_connect_that_fails_is_repeated_after_five_seconds() -> None:
@@ -101,7 +100,7 @@ def test_a_connect_that_fails_is_repeated_after_five_seconds() -> None:
 
 
 def test_a_session_that_brought_something_is_renewed_after_one_second() -> None:
-    slave, _ = after(following(end=500), Heartbeat(at(500)), ReadEnded(), Disconnected())
+    slave, _ = after(following(end=500), Heartbeat(500), ReadEnded(), Disconnected())
     assert slave.reason == "the connection ended"
     assert step(slave, Tick(), 1_000)[1] == [Connect("m:1")]
 
@@ -115,9 +114,9 @@ def test_a_master_that_says_nothing_but_closes_is_left_alone_for_five_seconds() 
 
 def test_the_reason_of_the_last_trouble_goes_once_the_master_speaks() -> None:
     slave, _ = after(connecting(), CannotFollow("refused"))
-    slave, _ = after(slave, Tick(), Connected(at(500), b""), now_ms=5_000)
+    slave, _ = after(slave, Tick(), Connected(500, b""), now_ms=5_000)
     assert slave.reason == "refused"
-    assert after(slave, Heartbeat(at(500)), ReadEnded())[0].reason == ""
+    assert after(slave, Heartbeat(500), ReadEnded())[0].reason == ""
 
 
 # receiving
@@ -125,24 +124,24 @@ def test_the_reason_of_the_last_trouble_goes_once_the_master_speaks() -> None:
 
 def test_bytes_for_the_end_are_appended_and_reported_once_per_read() -> None:
     _, actions = after(following(end=500), chunk(500, b"abc"), chunk(503, b"de"), ReadEnded())
-    assert actions == [append(500, b"abc"), append(503, b"de"), Report(at(505))]
+    assert actions == [append(500, b"abc"), append(503, b"de"), Report(505)]
 
 
 def test_a_read_without_news_is_not_reported() -> None:
-    assert after(following(end=500), Heartbeat(at(500)), ReadEnded())[1] == []
+    assert after(following(end=500), Heartbeat(500), ReadEnded())[1] == []
 
 
 def test_an_empty_log_takes_the_start_of_any_file() -> None:
     _, actions = after(following(end=0), chunk(3000, b"abc"), chunk(3003, b"d"), ReadEnded())
-    assert actions == [append(3000, b"abc"), append(3003, b"d"), Report(at(3004))]
+    assert actions == [append(3000, b"abc"), append(3003, b"d"), Report(3004)]
 
 
 def test_an_empty_log_stays_at_nothing_when_the_last_file_is_empty() -> None:
-    slave, actions = after(following(end=0), Heartbeat(at(3000)), ReadEnded())
-    assert (slave.position, actions) == (0, [])
+    slave, actions = after(following(end=0), Heartbeat(3000), ReadEnded())
+    assert (slave.next_offset, actions) == (0, [])
 
 
-@pytest.mark.parametrize("frame", [chunk(3500, b"abc"), Heartbeat(at(3500))])
+@pytest.mark.parametrize("frame", [chunk(3500, b"abc"), Heartbeat(3500)])
 def test_an_empty_log_takes_nothing_from_inside_a_file(frame: Event) -> None:
     slave, actions = after(following(end=0), frame, ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
@@ -150,14 +149,14 @@ def test_an_empty_log_takes_nothing_from_inside_a_file(frame: Event) -> None:
     assert slave.reason.startswith(told)
 
 
-@pytest.mark.parametrize("frame", [chunk(508, b"abc"), Heartbeat(at(508))])
+@pytest.mark.parametrize("frame", [chunk(508, b"abc"), Heartbeat(508)])
 def test_a_gap_stops_the_slave(frame: Event) -> None:
     slave, actions = after(following(end=500), frame, ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
     assert slave.reason == "a gap: the master goes on at 508, we have everything before 500"
 
 
-@pytest.mark.parametrize("frame", [chunk(492, b"abc"), Heartbeat(at(492))])
+@pytest.mark.parametrize("frame", [chunk(492, b"abc"), Heartbeat(492)])
 def test_a_master_that_goes_back_stops_the_slave(frame: Event) -> None:
     slave, actions = after(following(end=500), frame, ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
@@ -167,7 +166,7 @@ def test_a_master_that_goes_back_stops_the_slave(frame: Event) -> None:
 
 
 def test_a_slave_that_stopped_tries_no_more_until_the_master_is_another() -> None:
-    slave, _ = after(following(end=500), Heartbeat(at(508)))
+    slave, _ = after(following(end=500), Heartbeat(508))
     assert after(slave, Tick(), MasterKnown("m:1"), chunk(500, b"abc"), now_ms=60_000) == (
         slave,
         [],
@@ -184,11 +183,11 @@ def test_what_a_read_brings_after_a_mismatch_is_not_looked_at() -> None:
 
 
 def test_the_overlap_is_what_the_rules_say() -> None:
-    assert overlap_start(at(0), at(20_500), 100_000, Rules(overlap_size=500)) == 20_000
+    assert overlap_start(0, 20_500, 100_000, Rules(overlap_size=500)) == 20_000
 
 
 def test_the_overlap_stays_within_the_last_file() -> None:
-    assert overlap_start(at(0), at(3_100), FILE_SIZE, Rules(overlap_size=500)) == 3_000
+    assert overlap_start(0, 3_100, FILE_SIZE, Rules(overlap_size=500)) == 3_000
 
 
 @pytest.mark.parametrize("end", [3_000, 3_001, 3_090])
@@ -196,35 +195,35 @@ def test_a_last_file_with_next_to_nothing_in_it_is_too_little_to_compare(end: in
     """A master that lost power may have grown past `end` anew, in other bytes but with files of the
     same size.
     """
-    assert overlap_start(at(0), at(end), FILE_SIZE, Rules(overlap_size=500)) == end - 500
+    assert overlap_start(0, end, FILE_SIZE, Rules(overlap_size=500)) == end - 500
 
 
 def test_the_overlap_never_begins_before_the_log() -> None:
-    assert overlap_start(at(3_000), at(3_000), FILE_SIZE, Rules(overlap_size=500)) == 3_000
-    assert overlap_start(at(3_000), at(3_050), FILE_SIZE, Rules(overlap_size=500)) == 3_000
+    assert overlap_start(3_000, 3_000, FILE_SIZE, Rules(overlap_size=500)) == 3_000
+    assert overlap_start(3_000, 3_050, FILE_SIZE, Rules(overlap_size=500)) == 3_000
 
 
 def test_the_overlap_never_asks_for_offset_0_which_means_the_last_file() -> None:
-    assert overlap_start(at(0), at(300), FILE_SIZE, Rules(overlap_size=500)) == 1
+    assert overlap_start(0, 300, FILE_SIZE, Rules(overlap_size=500)) == 1
 
 
 def test_without_an_overlap_the_end_is_reported() -> None:
-    assert overlap_start(at(0), at(300), FILE_SIZE, Rules(overlap_size=0)) == 300
+    assert overlap_start(0, 300, FILE_SIZE, Rules(overlap_size=0)) == 300
 
 
 def test_an_empty_log_has_no_overlap() -> None:
-    assert overlap_start(at(0), at(0), FILE_SIZE, Rules()) == 0
+    assert overlap_start(0, 0, FILE_SIZE, Rules()) == 0
 
 
 def test_the_first_report_leaves_the_overlap_out() -> None:
-    assert step(connecting(), Connected(at(500), b"wxyz"), 0)[1] == [Report(at(496))]
+    assert step(connecting(), Connected(500, b"wxyz"), 0)[1] == [Report(496)]
 
 
 def test_the_overlap_is_compared_and_what_follows_it_appended() -> None:
     slave, actions = after(
         following(500, b"wxyz"), chunk(496, b"wx"), ReadEnded(), chunk(498, b"yzab"), ReadEnded()
     )
-    assert actions == [Report(at(498)), append(500, b"ab"), Report(at(502))]
+    assert actions == [Report(498), append(500, b"ab"), Report(502)]
     assert slave.end == 502
 
 
@@ -236,10 +235,10 @@ def test_logs_that_differ_in_the_overlap_have_diverged() -> None:
 
 def test_a_master_that_has_nothing_for_the_overlap_shows_that_ours_is_ahead() -> None:
     slave, actions = after(
-        following(500, b"wxyz"), chunk(496, b"wx"), ReadEnded(), Heartbeat(at(498)), ReadEnded()
+        following(500, b"wxyz"), chunk(496, b"wx"), ReadEnded(), Heartbeat(498), ReadEnded()
     )
     assert slave.phase is Phase.FOLLOWING
-    slave, actions = after(slave, Heartbeat(at(498)), ReadEnded())
+    slave, actions = after(slave, Heartbeat(498), ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
     told = (
         "our log is ahead, or the master has deleted what follows: "
@@ -250,9 +249,9 @@ def test_a_master_that_has_nothing_for_the_overlap_shows_that_ours_is_ahead() ->
 
 def test_a_heartbeat_before_the_first_bytes_is_no_sign_of_that() -> None:
     slave, actions = after(
-        following(500, b"wxyz"), Heartbeat(at(496)), ReadEnded(), chunk(496, b"wxyz"), ReadEnded()
+        following(500, b"wxyz"), Heartbeat(496), ReadEnded(), chunk(496, b"wxyz"), ReadEnded()
     )
-    assert (slave.phase, actions) == (Phase.FOLLOWING, [Report(at(500))])
+    assert (slave.phase, actions) == (Phase.FOLLOWING, [Report(500)])
 
 
 # time
@@ -262,7 +261,7 @@ def test_a_report_is_repeated_every_five_seconds() -> None:
     slave = following(end=500)
     assert step(slave, Tick(), 4_999)[1] == []
     slave, actions = step(slave, Tick(), 5_000)
-    assert actions == [Report(at(500))]
+    assert actions == [Report(500)]
     assert step(slave, Tick(), 9_999)[1] == []
 
 

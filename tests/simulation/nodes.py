@@ -162,7 +162,7 @@ class BrokerNode:
 
     def _is_told_to_begin_anew(self, master: Broker) -> bool:
         server = master.parts.ha_server
-        last = server._gone.get(self.host.address) if server is not None else None
+        last = server._disconnected.get(self.host.address) if server is not None else None
         return last is not None and "wipe its store" in last[0].reason
 
     def follows(self, master: Broker) -> bool:

@@ -13,17 +13,17 @@ Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SlaveConnection:
-    """One accepted connection, as far as the choice between connections needs it.
+class Candidate:
+    """An open connection that may be closed to make room for another.
 
     :param network: the result of `network_of` for the peer's address.
-    :param has_spoken: whether the peer has sent a slave report.
+    :param has_reported: whether the peer has sent a slave report.
     :param stalled_ms: ms since the peer last acknowledged more, 0 if it has the whole log.
     :param acked: the physical offset that the peer acknowledged last.
     """
 
     network: str
-    has_spoken: bool
+    has_reported: bool
     stalled_ms: int
     acked: int
 
@@ -39,14 +39,15 @@ class Admission:
     networks: Networks = ()
     connections_max: int = 64
 
-    def why_not(self, host: str) -> str:
-        """Return why `host` may not connect, or an empty text if it may."""
-        if self.networks and not self._is_among(host):
-            return "its address is not one of haAllowedAddresses"
-        return ""
+    def allows(self, host: str) -> bool:
+        """Return whether `host` may connect."""
+        address = ip_address(host.partition("%")[0])
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return not self.networks or any(address in network for network in self.networks)
 
-    def who_goes(
-        self, connections: Sequence[SlaveConnection], newcomer: str, stalled_ms_max: int
+    def to_close(
+        self, connections: Sequence[Candidate], newcomer: str, stalled_ms_max: int
     ) -> int | None:
         """Return the index of the connection that is closed to make room for a new one.
 
@@ -62,26 +63,24 @@ class Admission:
         :returns: an index into `connections`, or None if the new connection is refused.
         """
         shares = Shares(connection.network for connection in connections)
-        of_them = [
+        most = [
             index
             for index, connection in enumerate(connections)
             if connection.network in shares.crowds
         ]
-        if not of_them:
+        if not most:
             return None
 
         def use(index: int) -> tuple[bool, bool, int]:
             connection = connections[index]
-            return connection.has_spoken, connection.stalled_ms <= stalled_ms_max, connection.acked
+            return (
+                connection.has_reported,
+                connection.stalled_ms <= stalled_ms_max,
+                connection.acked,
+            )
 
-        least = min(of_them, key=use)
+        least = min(most, key=use)
         return least if shares.owe(newcomer) or not all(use(least)[:2]) else None
-
-    def _is_among(self, host: str) -> bool:
-        address = ip_address(host.partition("%")[0])
-        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self.networks)
 
 
 def networks(text: str) -> Networks:

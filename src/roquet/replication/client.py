@@ -13,21 +13,18 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from roquet.common.limited_log import LimitedLog, without_numbers
+from roquet.common.loop_time import now_ms, now_s
 from roquet.errors import PeerError, StoreError
 from roquet.replication import slave
 from roquet.replication.frames import ChunkStream, report
-from roquet.replication.log import ReplicatedLog, bytes_between
+from roquet.replication.log import SlaveLog, bytes_between
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 5.0
 UNREAD_MAX: Final = 64 * 1024
 """Bytes of reports (8 each) in the write buffer at which a master counts as broken."""
-
-
-def _now_ms() -> int:
-    return int(asyncio.get_running_loop().time() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class MasterStatus:
 
     :param end: the physical offset at which the slave's log ends.
     :param silent_ms: ms since the master's last bytes came.
-    :param told_ms: ms since the last slave report was sent.
+    :param reported_ms: ms since the last slave report was sent.
     :param reason: why the slave does not follow; empty while it follows.
     """
 
@@ -44,7 +41,7 @@ class MasterStatus:
     phase: slave.Phase
     end: int
     silent_ms: int
-    told_ms: int
+    reported_ms: int
     bytes_per_s: int
     reason: str
 
@@ -56,7 +53,7 @@ class HaClient:
     """
 
     def __init__(
-        self, log: ReplicatedLog, on_appended: Callable[[], None], rules: slave.Rules | None = None
+        self, log: SlaveLog, on_appended: Callable[[], None], rules: slave.Rules | None = None
     ) -> None:
         self._log = log
         self._on_appended = on_appended
@@ -65,7 +62,7 @@ class HaClient:
         self._timer: asyncio.TimerHandle | None = None
         self._end_before = log.end
         self._bytes_per_s = 0
-        self._limited_log = LimitedLog(logging.getLogger(__name__))
+        self._limited_log = LimitedLog(logger)
 
     def set_master(self, address: str | None) -> None:
         """Follow the master at `host:port`, or none; no effect if it is followed already."""
@@ -85,13 +82,12 @@ class HaClient:
     def status(self) -> MasterStatus:
         """Return what is known of the master."""
         state = self._state
-        now_ms = _now_ms()
         return MasterStatus(
             state.master,
             state.phase,
             self._log.end,
-            now_ms - state.heard_ms,
-            now_ms - state.reported_ms,
+            now_ms() - state.heard_ms,
+            now_ms() - state.reported_ms,
             self._bytes_per_s,
             state.reason,
         )
@@ -116,13 +112,13 @@ class HaClient:
         """Begin a session with the last bytes of the own log, which are compared first."""
         end = self._log.end
         rules = self._state.rules
-        tail_start = slave.overlap_start(self._log.start, end, self._log.file_size, rules)
+        start = slave.overlap_start(self._log.start, end, self._log.file_size, rules)
         try:
-            tail = bytes_between(self._log, tail_start, end)
+            overlap = bytes_between(self._log, start, end)
         except OSError as error:
             self.handle(connection, slave.CannotFollow(f"cannot read our log: {error}"))
         else:
-            self.handle(connection, slave.Connected(end, tail))
+            self.handle(connection, slave.Connected(end, overlap))
 
     def handle(self, connection: _MasterConnection, *events: slave.Event) -> None:
         """Feed events of a connection to the state machine, unless it is not the current one."""
@@ -140,7 +136,7 @@ class HaClient:
     def _feed(self, event: slave.Event) -> None:
         """Pass an event to the state machine and carry out its actions."""
         reason_before = self._state.reason
-        self._state, actions = slave.step(self._state, event, _now_ms())
+        self._state, actions = slave.step(self._state, event, now_ms())
         for action in actions:
             match action:
                 case slave.Append(at, data):
@@ -153,19 +149,20 @@ class HaClient:
                     self._current.close()
                     self._connection = None
         state = self._state
-        now = asyncio.get_running_loop().time()
         if state.reason not in ("", reason_before):
-            text = "not following the master: master=%s state=%s reason=%s"
+            text = "not following the master"
             if state.phase is slave.Phase.STOPPED:
                 text = "replication stopped until an operator acts or the master changes "
-                text += "(docs/guide/replication.md): "
-                text += "master=%s state=%s reason=%s"
+                text += "(docs/guide/replication.md)"
+            text += ": master=%s state=%s reason=%s"
             kind = without_numbers(state.reason)
             phase = state.phase.value
-            self._limited_log.warning(kind, now, text, state.master, phase, state.reason)
+            self._limited_log.warning(kind, now_s(), text, state.master, phase, state.reason)
         elif reason_before and not state.reason and state.phase is slave.Phase.FOLLOWING:
             text = "following the master again: master=%s offset=%d"
-            self._limited_log.tell(logging.INFO, text, now, text, state.master, state.position)
+            self._limited_log.tell(
+                logging.INFO, text, now_s(), text, state.master, state.next_offset
+            )
 
     @property
     def _current(self) -> _MasterConnection:

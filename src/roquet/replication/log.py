@@ -1,12 +1,13 @@
-"""The interface of a commit log that replication reads from or appends to."""
+"""The commit log, as replication reads it and appends to it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
 class ReplicatedLog(Protocol):
-    """A commit log that is copied to slaves, or is a slave's copy."""
+    """A commit log that is copied to slaves."""
 
     file_size: int
 
@@ -23,6 +24,10 @@ class ReplicatedLog(Protocol):
     def read(self, physical: int, size_max: int) -> bytes:
         """Return up to `size_max` bytes from `physical` on, all of one segment and before `end`."""
         ...
+
+
+class SlaveLog(ReplicatedLog, Protocol):
+    """A slave's copy of the commit log."""
 
     def replicate(self, physical: int, data: bytes | memoryview) -> None:
         """Append bytes of the master's log at the offset that they have there.
@@ -45,26 +50,19 @@ def bytes_between(log: ReplicatedLog, start: int, end: int) -> bytes:
     return b"".join(parts)
 
 
-class _VisibleEnd(Protocol):
-    @property
-    def visible_end(self) -> int:
-        """The physical offset before which records may be read by others."""
-        ...
-
-
 class VisibleLog:
     """The part of the master's log that slaves and consumers may read.
 
-    The master sends its slaves only what a crash of the master cannot take back. So after a crash
-    it still has everything that its slaves have. Otherwise consumers could get from a slave a
-    message whose offset the master gives to another message later.
+    A master sends its slaves only what its own crash cannot take back, so that after a crash it
+    still has everything that they have. If it sent more, consumers could get from a slave a message
+    whose offset the master later gives to another one.
 
-    :param store: says where that part ends now.
+    :param visible_end: returns the physical offset before which that part ends now.
     """
 
-    def __init__(self, log: ReplicatedLog, store: _VisibleEnd) -> None:
+    def __init__(self, log: ReplicatedLog, visible_end: Callable[[], int]) -> None:
         self._log = log
-        self._store = store
+        self._visible_end = visible_end
         self.file_size = log.file_size
 
     @property
@@ -73,10 +71,7 @@ class VisibleLog:
 
     @property
     def end(self) -> int:
-        return self._store.visible_end
+        return self._visible_end()
 
     def read(self, physical: int, size_max: int) -> bytes:
         return self._log.read(physical, min(size_max, self.end - physical))
-
-    def replicate(self, physical: int, data: bytes | memoryview) -> None:
-        self._log.replicate(physical, data)

@@ -78,11 +78,6 @@ class Slave:
         return now_ms - self.advanced_ms if self.acked < self.log_end else 0
 
 
-def joining(log_start: int, log_end: int, file_size: int, rules: Rules, now_ms: int) -> Slave:
-    """Return the state of a slave that has just connected."""
-    return Slave(rules, file_size, log_start, log_end, heard_ms=now_ms, sent_ms=now_ms)
-
-
 # events
 
 

@@ -13,15 +13,16 @@ from typing import Final, cast
 
 from roquet.common.limited_log import LimitedLog, without_numbers
 from roquet.common.listeners import Listeners
+from roquet.common.loop_time import now_ms, now_s
 from roquet.common.shared_places import network_of
 from roquet.errors import PeerError
 from roquet.replication import master
-from roquet.replication.admission import Admission, SlaveConnection
+from roquet.replication.admission import Admission, Candidate
 from roquet.replication.frames import NOTHING, ReportStream, header
 from roquet.replication.log import ReplicatedLog
 from roquet.replication.log_age import LogAgeSamples
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
 """Pause between two samples of lag and speed, and between two checks for silent slaves."""
@@ -29,7 +30,7 @@ CLOSE_TIMEOUT_S: Final = 1.0
 """How long a slave may take to read what was written to it before the server closed."""
 WRITE_BUFFER_MAX: Final = 1024 * 1024
 """Bytes in one slave's write buffer above which it is sent no more."""
-GONE_MAX: Final = 16
+DISCONNECTED_MAX: Final = 16
 """For how many hosts `HaServer` remembers why their last slave disconnected."""
 ENDED: Final = "the connection ended"
 LASTING_MS: Final = 5_000
@@ -38,14 +39,6 @@ LASTING_MS: Final = 5_000
 _GONE: Final = ("0.0.0.0", 0)
 """The address of a peer that reset its connection before the loop called `connection_made`: the
 system does not know the address any more, and `connection_lost` is called next."""
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _now_ms() -> int:
-    return int(asyncio.get_running_loop().time() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +89,9 @@ class HaServer:
         self.replicated_to = NOTHING
         self.slave_count = 0
         self._connections: dict[_SlaveConnection, None] = {}
-        self._gone: dict[str, tuple[SlaveFollow, int]] = {}
+        self._disconnected: dict[str, tuple[SlaveFollow, int]] = {}
         self._log_age = LogAgeSamples()
-        self._limited_log = LimitedLog(logging.getLogger(__name__))
+        self._limited_log = LimitedLog(logger)
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -122,9 +115,9 @@ class HaServer:
     def slaves(self) -> list[SlaveFollow]:
         """Return all connected slaves, then per host the last one that disconnected."""
         live = [connection.status() for connection in self._connections]
-        now_ms = _now_ms()
         return live + [
-            replace(last, silent_ms=now_ms - heard_ms) for last, heard_ms in self._gone.values()
+            replace(last, silent_ms=now_ms() - heard_ms)
+            for last, heard_ms in self._disconnected.values()
         ]
 
     @property
@@ -133,54 +126,54 @@ class HaServer:
         if self._connections:
             count = len(self._connections)
             return f"{count} slaves are connected, but have not sent a slave report yet"
-        if not self._gone:
+        if not self._disconnected:
             return "no slave is connected"
-        *_, (last, _) = self._gone.values()
+        *_, (last, _) = self._disconnected.values()
         return f"no slave is connected, the last one, {last.address}, disconnected: {last.reason}"
 
     def age_ms(self, physical: int) -> int:
         """Return for how many ms the log has had the byte at `physical`; 0 if it has not."""
-        return 0 if physical >= self.log.end else self._log_age.age_ms(physical, _now_ms())
+        return 0 if physical >= self.log.end else self._log_age.age_ms(physical, now_ms())
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        self._log_age.note(self.log.end, _now_ms())
+        self._log_age.note(self.log.end, now_ms())
+        self.notify_growth()
         for connection in list(self._connections):
-            connection.check_log()
             connection.tick()
 
     def opened(self, connection: _SlaveConnection) -> bool:
         """Return whether a new connection is accepted; if not, log it (at most once a minute).
 
         If there are `connections_max` already, another one is closed, or this one
-        (`Admission.who_goes`).
+        (`Admission.to_close`).
         """
         if self._is_closed:
             return False
-        why_not = self.admission.why_not(connection.host)
-        if not why_not and not self._has_room_for(connection):
+        if not self.admission.allows(connection.host):
+            why_not = "its address is not one of haAllowedAddresses"
+        elif not self._has_room_for(connection):
             why_not = f"too many are connected, haConnectionsMax={self.admission.connections_max}"
-        if why_not:
-            self._limited_log.warning(
-                why_not, _now_s(), "slave refused: peer=%s reason=%s", connection.address, why_not
-            )
-            return False
-        self._connections[connection] = None
-        return True
+        else:
+            self._connections[connection] = None
+            return True
+        text = "slave refused: peer=%s reason=%s"
+        self._limited_log.warning(why_not, now_s(), text, connection.address, why_not)
+        return False
 
     def _has_room_for(self, newcomer: _SlaveConnection) -> bool:
         """Return whether there is room, if necessary after closing a less useful connection."""
         there = [each for each in self._connections if not each.transport.is_closing()]
         if len(there) < self.admission.connections_max:
             return True
-        connections = [each.admission_state for each in there]
-        index = self.admission.who_goes(
-            connections, newcomer.admission_state.network, self.rules.silence_ms_max
+        index = self.admission.to_close(
+            [each.candidate for each in there],
+            network_of(newcomer.host),
+            self.rules.silence_ms_max,
         )
-        if index is None:
-            return False
-        there[index].give_way()
-        return True
+        if index is not None:
+            there[index].make_room()
+        return index is not None
 
     def joined(self, connection: _SlaveConnection) -> None:
         """Log a slave's first report: a SYNC_MASTER acknowledges sends by its reports from now on.
@@ -189,14 +182,8 @@ class HaServer:
         """
         text = "slave joined, its reports now count for SYNC_MASTER acknowledgements: "
         text += "peer=%s acked=%d"
-        self._limited_log.tell(
-            logging.INFO,
-            f"joined {connection.host}",
-            _now_s(),
-            text,
-            connection.address,
-            connection.slave.acked,
-        )
+        kind, acked = f"joined {connection.host}", connection.slave.acked
+        self._limited_log.tell(logging.INFO, kind, now_s(), text, connection.address, acked)
 
     def moved(self) -> None:
         """Update `slave_count` and `replicated_to` after a slave joined, reported or left."""
@@ -221,21 +208,19 @@ class HaServer:
             text = "connection to the HA port ended, no slave: peer=%s reason=%s"
             # Another kind than that of a slave that disconnects for the same reason.
             kind = f"no slave: {without_numbers(last.reason)}"
-            self._limited_log.warning(kind, _now_s(), text, last.address, last.reason)
+            self._limited_log.warning(kind, now_s(), text, last.address, last.reason)
             return
-        before = self._gone.pop(connection.host, None)
-        self._gone[connection.host] = last, connection.slave.heard_ms
-        if len(self._gone) > GONE_MAX:
-            del self._gone[next(iter(self._gone))]
-        is_same = before is not None and without_numbers(before[0].reason) == without_numbers(
-            last.reason
-        )
+        before = self._disconnected.pop(connection.host, None)
+        self._disconnected[connection.host] = last, connection.slave.heard_ms
+        if len(self._disconnected) > DISCONNECTED_MAX:
+            del self._disconnected[next(iter(self._disconnected))]
         kind = without_numbers(last.reason)
-        if connection.was_of_use and _now_ms() - connection.opened_ms >= LASTING_MS:
+        is_same = before is not None and without_numbers(before[0].reason) == kind
+        if connection.has_acked and now_ms() - connection.opened_ms >= LASTING_MS:
             kind = f"slave lost {connection.host}"
-        if connection.was_of_use or not is_same:
+        if connection.has_acked or not is_same:
             text = "slave disconnected: peer=%s acked=%d reason=%s"
-            self._limited_log.warning(kind, _now_s(), text, last.address, last.acked, last.reason)
+            self._limited_log.warning(kind, now_s(), text, last.address, last.acked, last.reason)
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:
@@ -243,16 +228,11 @@ class HaServer:
         self._connections.pop(connection, None)
         self.moved()
 
-    def say_why(self, reason: str) -> None:
+    def log_why_closing(self, reason: str) -> None:
         """Log why the connections of all slaves are about to be closed; slaves cannot be told."""
+        text = "connection of a slave will be closed: peer=%s acked=%d reason=%s"
         for connection in self._connections:
-            known = connection.slave
-            log.warning(
-                "connection of a slave will be closed: peer=%s acked=%d reason=%s",
-                connection.address,
-                known.acked,
-                reason,
-            )
+            logger.warning(text, connection.address, connection.slave.acked, reason)
 
     async def close(self) -> None:
         """Stop to listen and close all connections.
@@ -281,7 +261,7 @@ class _SlaveConnection(asyncio.Protocol):
     """One connection at the HA port.
 
     `has_reported`: the peer has sent a valid report, so it is a slave and not a port scanner.
-    `was_of_use`: the slave has acknowledged bytes that this connection sent.
+    `has_acked`: the slave has acknowledged bytes that this connection sent.
     """
 
     transport: asyncio.Transport
@@ -297,8 +277,8 @@ class _SlaveConnection(asyncio.Protocol):
         self._bytes_per_s = 0
         self._is_admitted = False
         self.has_reported = False
-        self.was_of_use = False
-        self.opened_ms = _now_ms()
+        self.has_acked = False
+        self.opened_ms = now_ms()
         self.address = self.host = ""
         self.lost: asyncio.Future[None] = self._loop.create_future()
 
@@ -308,8 +288,10 @@ class _SlaveConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
         self.host, port = (transport.get_extra_info("peername") or _GONE)[:2]
         self.address = f"{self.host}:{port}"
-        start, end, file_size = self._log.start, self._log.end, self._log.file_size
-        self.slave = master.joining(start, end, file_size, self._server.rules, _now_ms())
+        log, now = self._log, now_ms()
+        self.slave = master.Slave(
+            self._server.rules, log.file_size, log.start, log.end, heard_ms=now, sent_ms=now
+        )
         self._is_admitted = self._server.opened(self)
         if not self._is_admitted:
             self.transport.abort()
@@ -362,7 +344,7 @@ class _SlaveConnection(asyncio.Protocol):
     def feed(self, event: master.Event) -> None:
         """Pass an event to the state machine and carry out its actions."""
         had_joined = self.slave.phase is master.Phase.STREAMING
-        self.slave, actions = master.step(self.slave, event, _now_ms())
+        self.slave, actions = master.step(self.slave, event, now_ms())
         if not actions:
             return
         frames: list[bytes] = []
@@ -379,7 +361,7 @@ class _SlaveConnection(asyncio.Protocol):
                     frames.append(header(at, 0))
                 case master.Acked():
                     is_acked = True
-                    self.was_of_use |= had_joined
+                    self.has_acked |= had_joined
                 case master.Drop(reason):
                     self._drop(reason)
         if frames:
@@ -401,23 +383,19 @@ class _SlaveConnection(asyncio.Protocol):
         self.transport.abort()
 
     @property
-    def admission_state(self) -> SlaveConnection:
-        """What `Admission.who_goes` compares."""
-        known = self.slave
-        has_spoken = known.phase is not master.Phase.JOINING
-        return SlaveConnection(
-            network_of(self.host), has_spoken, known.stalled_ms(_now_ms()), known.acked
-        )
+    def candidate(self) -> Candidate:
+        """What `Admission.to_close` compares."""
+        stalled_ms = self.slave.stalled_ms(now_ms())
+        return Candidate(network_of(self.host), self.has_reported, stalled_ms, self.slave.acked)
 
-    def give_way(self) -> None:
-        """Close the connection to make room; not logged if the peer has sent no report."""
-        if self.slave.phase is master.Phase.JOINING:
-            self.transport.abort()
+    def make_room(self) -> None:
+        """Close the connection, so that another gets its place; logged if the peer is a slave."""
+        if self.has_reported:
+            limit = self._server.admission.connections_max
+            reason = f"closed to make room for another, haConnectionsMax={limit}"
+            self.feed(master.MustDrop(reason))
         else:
-            connections = self._server.admission.connections_max
-            self.feed(
-                master.MustDrop(f"closed to make room for another, haConnectionsMax={connections}")
-            )
+            self.transport.abort()
 
     def tick(self) -> None:
         """Check for silence and measure the speed; called every `TICK_S`."""
@@ -439,7 +417,7 @@ class _SlaveConnection(asyncio.Protocol):
             known.acked,
             self._log.end - known.acked,
             self._server.age_ms(known.acked),
-            _now_ms() - known.heard_ms,
+            now_ms() - known.heard_ms,
             0 if reason else self._bytes_per_s,
             reason,
         )

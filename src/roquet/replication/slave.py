@@ -26,9 +26,9 @@ IDLE_HEARTBEATS_MAX: Final = 1
 """How many heartbeats a master may send before the bytes of the overlap. A master that has these
 bytes sends at most one heartbeat before them; a second one means it does not have them."""
 
-TELLING_SIZE: Final = 91
-"""The overlap is at least so many bytes: the fixed part of a record. In so many bytes two different
-records differ, because they include offset, times and checksum."""
+OVERLAP_SIZE_MIN: Final = 91
+"""Bytes of the smallest overlap: the fixed part of a record. Two different records differ in it,
+because it has offset, times and checksum."""
 
 
 class Phase(Enum):
@@ -63,9 +63,9 @@ class Rules:
 class Follower:
     """The state of a slave between two events.
 
-    Invariant: `tail` has the bytes from `position` to `end`: the last ones of this log, which this
-    session has still to compare with the master's. The master's next byte is the one at `position`,
-    unless the log is empty. Reports name `position`, so only bytes that were compared or appended.
+    Invariant: the master's next byte is the one at `next_offset`, unless the log is empty.
+    `overlap` has the bytes from there to `end`, which this session has still to compare with the
+    master's. Reports say `next_offset`, and so count only bytes that were compared or appended.
 
     :param file_size: bytes of a segment.
     :param end: the physical offset after the last byte of the slave's log.
@@ -80,7 +80,7 @@ class Follower:
     phase: Phase = Phase.IDLE
     master: str | None = None
     end: int = NOTHING
-    tail: bytes = b""
+    overlap: bytes = b""
     reported: int = NOTHING
     reported_ms: int = 0
     heard_ms: int = 0
@@ -94,22 +94,22 @@ class Follower:
     """Why the slave does not follow, or why its last session ended; empty while it follows."""
 
     @property
-    def position(self) -> int:
+    def next_offset(self) -> int:
         """The physical offset of the master's next byte."""
-        return self.end - len(self.tail)
+        return self.end - len(self.overlap)
 
 
 def overlap_start(log_start: int, log_end: int, file_size: int, rules: Rules) -> int:
     """Return the physical offset from which on a slave asks for its last bytes again.
 
     The overlap begins in the last segment, because the master may have deleted older ones, unless
-    that segment has fewer than `TELLING_SIZE` bytes. It never begins at 0, because the report 0
+    that segment has fewer than `OVERLAP_SIZE_MIN` bytes. It never begins at 0, because the report 0
     asks for the master's last segment.
     """
     if log_end == 0:
         return log_end
-    telling = max(log_start, log_end - TELLING_SIZE)
-    file_start = telling - telling % file_size
+    latest = max(log_start, log_end - OVERLAP_SIZE_MIN)
+    file_start = latest - latest % file_size
     return max(log_start, file_start, log_end - rules.overlap_size, 1)
 
 
@@ -125,10 +125,10 @@ class MasterKnown:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The connection is open; the slave's log ends at `end`, with the bytes `tail`."""
+    """The connection is open; the slave's log ends at `end`, with the bytes `overlap`."""
 
     end: int
-    tail: bytes
+    overlap: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +214,10 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
             return _follow(slave, address)
         case Tick():
             return _tick(slave, now_ms)
-        case Connected(end, tail) if slave.phase is Phase.CONNECTING:
-            fresh = replace(slave, phase=Phase.FOLLOWING, end=end, tail=tail, idle_heartbeats=0)
+        case Connected(end, overlap) if slave.phase is Phase.CONNECTING:
+            fresh = replace(
+                slave, phase=Phase.FOLLOWING, end=end, overlap=overlap, idle_heartbeats=0
+            )
             return _report(
                 replace(fresh, heard_ms=now_ms, connected_ms=now_ms, heard_anything=False), now_ms
             )
@@ -238,7 +240,7 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
             lasted = now_ms - slave.connected_ms >= RETRY_LATE_MS
             broken = 0 if lasted else slave.broken
             heard = replace(slave, heard_ms=now_ms, heard_anything=True, broken=broken, reason="")
-            return (heard, []) if heard.position == heard.reported else _report(heard, now_ms)
+            return (heard, []) if heard.next_offset == heard.reported else _report(heard, now_ms)
         case _:
             return slave, []
 
@@ -255,7 +257,9 @@ def _follow(slave: Follower, address: str | None) -> Step:
 
 
 def _report(slave: Follower, now_ms: int) -> Step:
-    return replace(slave, reported=slave.position, reported_ms=now_ms), [Report(slave.position)]
+    return replace(slave, reported=slave.next_offset, reported_ms=now_ms), [
+        Report(slave.next_offset)
+    ]
 
 
 def _wait(slave: Follower, reason: str, retry_ms: int) -> Follower:
@@ -282,10 +286,10 @@ def _heartbeat(slave: Follower, physical: int) -> Step:
     wrong = _why_wrong(slave, physical)
     if wrong:
         return _stop(slave, wrong)
-    if not slave.tail:
+    if not slave.overlap:
         return slave, []
     if slave.idle_heartbeats == IDLE_HEARTBEATS_MAX:
-        ends = f"our log ends at {slave.end}, the master has nothing from {slave.position} on"
+        ends = f"our log ends at {slave.end}, the master has nothing from {slave.next_offset} on"
         return _stop(slave, f"our log is ahead, or the master has deleted what follows: {ends}")
     return replace(slave, idle_heartbeats=slave.idle_heartbeats + 1), []
 
@@ -294,13 +298,13 @@ def _chunk(slave: Follower, physical: int, data: memoryview) -> Step:
     wrong = _why_wrong(slave, physical)
     if wrong:
         return _stop(slave, wrong)
-    known = min(len(slave.tail), len(data))
-    if slave.tail[:known] != data[:known]:
-        same = next(index for index in range(known) if slave.tail[index] != data[index])
+    known = min(len(slave.overlap), len(data))
+    if slave.overlap[:known] != data[:known]:
+        same = next(index for index in range(known) if slave.overlap[index] != data[index])
         return _stop(slave, f"the logs have diverged: the bytes at offset {physical + same} differ")
-    appended = [Append(physical + known, data[known:])] if known < len(data) else []
+    appended: list[Action] = [Append(physical + known, data[known:])] if known < len(data) else []
     end = max(slave.end, physical + len(data))
-    return replace(slave, end=end, tail=slave.tail[known:], idle_heartbeats=0), [*appended]
+    return replace(slave, end=end, overlap=slave.overlap[known:], idle_heartbeats=0), appended
 
 
 def _why_wrong(slave: Follower, physical: int) -> str:
@@ -315,14 +319,10 @@ def _why_wrong(slave: Follower, physical: int) -> str:
             f"the master begins at {physical}, not at the start of a {slave.file_size}-byte "
             "segment: both need the same mappedFileSizeCommitLog"
         )
-    if physical > slave.position:
-        return (
-            f"a gap: the master goes on at {physical}, we have everything before {slave.position}"
-        )
-    if physical < slave.position:
-        have = f"we have everything before {slave.position}"
-        return f"our log is ahead: the master goes on at {physical}, {have}"
-    return ""
+    if physical == slave.next_offset:
+        return ""
+    where = f"the master goes on at {physical}, we have everything before {slave.next_offset}"
+    return f"a gap: {where}" if physical > slave.next_offset else f"our log is ahead: {where}"
 
 
 def _tick(slave: Follower, now_ms: int) -> Step:

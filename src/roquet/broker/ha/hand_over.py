@@ -23,4 +23,4 @@ async def hand_over(server: HaServer) -> None:
         async with asyncio.timeout(HAND_OVER_S):
             while server.slave_count and server.replicated_to < server.log.end:
                 await asyncio.sleep(HAND_OVER_LOOK_S)
-    server.say_why("a sync of the master's store has failed, the master ends")
+    server.log_why_closing("a sync of the master's store has failed, the master ends")

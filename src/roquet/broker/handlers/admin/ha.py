@@ -69,7 +69,7 @@ class HaAdmin:
             own.bytes_per_s,
             own.end,
             now_ms - own.silent_ms,
-            now_ms - own.told_ms,
+            now_ms - own.reported_ms,
             own.phase is FollowerPhase.FOLLOWING,
             own.phase.value,
             own.reason,
