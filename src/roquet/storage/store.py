@@ -23,7 +23,6 @@ from roquet.storage.fetch import Fetched, fetch
 from roquet.storage.files.disk import Disk, Lock, RealDisk
 from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.sync_failure import SyncCheckedDisk, SyncHealth
-from roquet.storage.filter_bits import FilterBits, LogFilterBits
 from roquet.storage.index.index import Index
 from roquet.storage.key_search import KeyHits, search_by_key
 from roquet.storage.log import saved_tail
@@ -34,6 +33,7 @@ from roquet.storage.lost_queues import LostQueues, QueueRebuild
 from roquet.storage.old_files import OldFiles
 from roquet.storage.opening import load_queues, require_durable_log
 from roquet.storage.queues.consume_queue import ConsumeQueue
+from roquet.storage.queues.ext import FilterBits, LogFilterBits
 from roquet.storage.queues.queues import Queues
 from roquet.storage.recovery import recover
 from roquet.storage.retried_tasks import DISPATCH, INDEX, REBUILD, RetriedTasks
@@ -83,8 +83,18 @@ class Store:
             WriteBuffer(config.commit_log_file_size) if config.pooled else None,
             self._sync_health,
         )
-        self.queues = self._make_queues(filter_bits)
-        self.index = self._make_index()
+        self.queues = Queues(
+            self.disk,
+            config.root,
+            config.consume_queue_file_size,
+            config.ext_file_size,
+            LogFilterBits(self.log, filter_bits) if filter_bits is not None else None,
+        )
+        self.index = (
+            Index(self.disk, config.root / "index", config.index_slots, config.index_entries)
+            if config.index_enabled
+            else None
+        )
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         self._lost = LostQueues(self.disk, config.root)
         self.rebuild = QueueRebuild(self.log, self.queues, self._lost, self._delay_ms)
@@ -108,20 +118,6 @@ class Store:
         self.failed = Listeners[[OSError]]()
         """Called once, on the loop, with the failure of the first sync that failed."""
         self._is_closed = False
-
-    def _make_queues(self, filter_bits: FilterBits | None) -> Queues:
-        config = self.config
-        sizes = config.consume_queue_file_size, config.ext_file_size
-        if filter_bits is None:
-            return Queues(self.disk, config.root, *sizes)
-        bits = LogFilterBits(self.log, filter_bits)
-        return Queues(self.disk, config.root, *sizes, bits.of, bits.size)
-
-    def _make_index(self) -> Index | None:
-        config = self.config
-        if not config.index_enabled:
-            return None
-        return Index(self.disk, config.root / "index", config.index_slots, config.index_entries)
 
     # opening and closing
 

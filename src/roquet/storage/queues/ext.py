@@ -8,21 +8,24 @@ See docs/storage/consume-queue.md#extension-units.
 
 from __future__ import annotations
 
+import logging
 import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from roquet.errors import UnreadableFile
 from roquet.protocol.records.columns import Ints
 from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk
 from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.segments import Durable, Segments
+from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.queues.consume_queue import (
     BLANK_RECORD_SIZE,
     ENTRIES,
@@ -30,6 +33,8 @@ from roquet.storage.queues.consume_queue import (
     ENTRY_SIZE,
     ConsumeQueue,
 )
+
+log = logging.getLogger(__name__)
 
 ADDRESS_OF_FIRST: Final = -(1 << 63)
 ADDRESS_MAX: Final = -0x80000001
@@ -42,9 +47,6 @@ _END_MARK: Final = -1
 _ROOM_FOR_MARK: Final = 4
 _RESERVED_AT_ONCE: Final = 64 * 1024
 """Bytes reserved on the drive at a time, so that few appends need a system call."""
-
-BitsOf = Callable[[str, int, int], bytes]
-"""Topic, physical offset and size of a record -> its filter bits; empty if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,53 @@ class ExtFile:
         self._segments.close()
 
 
+class FilterBits(Protocol):
+    """Computes the filter bits of records, `size` bytes each."""
+
+    size: int
+
+    def has_any(self, topic: str) -> bool:
+        """Whether records of a topic get filter bits."""
+
+    def of(self, topic: str, record: bytes) -> bytes: ...
+
+
+class LogFilterBits:
+    """Computes the filter bits of records in the log.
+
+    A record gets none while it waits in the memory buffer, or if its file cannot be read.
+
+    :param filter_bits: computes them from a record's bytes.
+    """
+
+    def __init__(self, commit_log: CommitLog, filter_bits: FilterBits) -> None:
+        self._log = commit_log
+        self._filter_bits = filter_bits
+        self._without_bits: set[str] = set()
+        """Topics for which a failure to compute filter bits was logged."""
+        self.size = filter_bits.size
+
+    def of(self, topic: str, at: int, size: int) -> bytes:
+        """The filter bits of the record of `size` bytes at physical offset `at`, or no bytes."""
+        if not self._filter_bits.has_any(topic):
+            return b""
+        try:
+            record = self._log.record_bytes(at, size)
+        except UnreadableFile:
+            return b""
+        if record is None:
+            return b""
+        try:
+            return self._filter_bits.of(topic, record)
+        except Exception:  # the record is in the log: it needs its entry, and can do without bits
+            if topic not in self._without_bits:
+                self._without_bits.add(topic)
+                log.exception(
+                    "filter bits cannot be computed, new messages get none: topic=%s", topic
+                )
+            return b""
+
+
 class ExtendedQueue(ConsumeQueue):
     """A consume queue whose entries have extension units.
 
@@ -208,10 +257,10 @@ class ExtendedQueue(ConsumeQueue):
 
     Invariant: the last unit is that of the last entry.
 
-    :param bits_of: computes the filter bits of a record of the log; None: units have no bits.
+    :param filter_bits: None: the units have no bits.
     """
 
-    __slots__ = ("_bits_of", "_units")
+    __slots__ = ("_filter_bits", "_units")
     _STATE = (*ConsumeQueue._STATE, "_units")
 
     def __init__(
@@ -222,11 +271,11 @@ class ExtendedQueue(ConsumeQueue):
         topic: str,
         queue_id: int,
         units: ExtFile,
-        bits_of: BitsOf | None = None,
+        filter_bits: LogFilterBits | None,
     ) -> None:
         super().__init__(disk, folder, file_size, topic, queue_id)
         self._units = units
-        self._bits_of = bits_of
+        self._filter_bits = filter_bits
 
     def load(self) -> None:
         self._units.load()
@@ -241,8 +290,8 @@ class ExtendedQueue(ConsumeQueue):
 
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
         bits = b""
-        if self._bits_of is not None and size != BLANK_RECORD_SIZE:
-            bits = self._bits_of(self.topic, physical, size)
+        if self._filter_bits is not None and size != BLANK_RECORD_SIZE:
+            bits = self._filter_bits.of(self.topic, physical, size)
         super().put(
             offset, physical, size, self._units.put(ExtUnit(tag_code, store_ms, bits)), store_ms
         )

@@ -12,7 +12,7 @@ from roquet.protocol.records.message import SCHEDULE_TOPIC, is_legal_name
 from roquet.storage.files.disk import Disk
 from roquet.storage.files.segments import is_number
 from roquet.storage.queues.consume_queue import Appended, ConsumeQueue
-from roquet.storage.queues.ext import BitsOf, ExtendedQueue, ExtFile
+from roquet.storage.queues.ext import ExtendedQueue, ExtFile, LogFilterBits
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,7 @@ class Queues:
     See docs/storage/files.md#names-and-sizes-are-exact.
 
     :param ext_file_size: of the files with extension units; None: entries have no units.
-    :param bits_of: computes the filter bits of a record, `bits_size` bytes or none; None: no unit
-        has bits.
+    :param filter_bits: None: no unit has bits.
     """
 
     def __init__(
@@ -43,16 +42,14 @@ class Queues:
         root: Path,
         file_size: int,
         ext_file_size: int | None = None,
-        bits_of: BitsOf | None = None,
-        bits_size: int = 0,
+        filter_bits: LogFilterBits | None = None,
     ) -> None:
         self._disk = disk
         self._folder = root / "consumequeue"
         self._ext_folder = root / "consumequeue_ext"
         self._file_size = file_size
         self._ext_file_size = ext_file_size
-        self._bits_of = bits_of
-        self._bits_size = bits_size
+        self._filter_bits = filter_bits
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.appended_to_deleted = Appended()
         """Records appended to topics that were deleted later. The broker's totals include them, so
@@ -131,8 +128,10 @@ class Queues:
         folder = self._folder / subfolder
         if self._ext_file_size is None:
             return ConsumeQueue(disk, folder, size, topic, queue_id)
-        units = ExtFile(disk, self._ext_folder / subfolder, self._ext_file_size, self._bits_size)
-        return ExtendedQueue(disk, folder, size, topic, queue_id, units, self._bits_of)
+        bits = self._filter_bits
+        bits_size = bits.size if bits is not None else 0
+        units = ExtFile(disk, self._ext_folder / subfolder, self._ext_file_size, bits_size)
+        return ExtendedQueue(disk, folder, size, topic, queue_id, units, bits)
 
     def known(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, None if it has no folder and `queue` was never called for it."""
