@@ -113,18 +113,25 @@ def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> li
     return lost
 
 
-class _Fresh:
-    """The fresh queues of a rebuild; records of all other queues are in none of them."""
-
-    def __init__(self, queues: Mapping[QueueName, ConsumeQueue]) -> None:
-        self._queues = queues
-
-    def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._queues.get((topic, queue_id))
-
-
 class _RebuildDispatch(Dispatch):
-    """Dispatches to fresh queues the records that the store's dispatch has dispatched already."""
+    """Dispatches to fresh queues the records that the store's dispatch has dispatched already.
+
+    :param lost: the queues that are being rebuilt; records of all others are passed over.
+    """
+
+    def __init__(
+        self, commit_log: CommitLog, queues: Queues, lost: Iterable[ConsumeQueue], delay_ms: DelayMs
+    ) -> None:
+        super().__init__(commit_log, queues, None, delay_ms)
+        self.replacements = {queue.name: (queue, queues.fresh(queue)) for queue in lost}
+        """The lost queues, and the fresh ones that will replace them."""
+        self.position = commit_log.start
+        self._hole_ends = HoleScanner(commit_log, commit_log.file_size)
+        self._hole_ends.is_whole = True  # the records were dispatched, so none is incomplete
+
+    def _queue(self, _at: int, topic: str, queue_id: int) -> ConsumeQueue | None:
+        _, fresh = self.replacements.get((topic, queue_id), (None, None))
+        return fresh
 
     def _log_event(self, text: str, *values: object) -> None:
         """Log nothing: the store's dispatch has logged these events."""
@@ -157,7 +164,7 @@ class _RebuildDispatch(Dispatch):
 
 
 class QueueRebuild:
-    """Rebuilds lost queues while the store is in use, a piece of the log at a time.
+    """Opens the queues, and rebuilds lost ones while the store is in use, in pieces of the log.
 
     Invariant: a lost queue keeps its offsets. It returns and accepts no entry until it has the
     entries of all records that are dispatched.
@@ -178,15 +185,53 @@ class QueueRebuild:
         """Queues of which a sync found a file deleted or replaced. Any thread appends to it; `step`
         takes them off."""
         self._waiting: list[ConsumeQueue] = []
-        self._fresh: dict[ConsumeQueue, ConsumeQueue] = {}
-        self._walk: _RebuildDispatch | None = None
+        self._dispatch: _RebuildDispatch | None = None
         self._unsynced: set[ConsumeQueue] = set()
 
     @property
     def remark(self) -> str:
         """How many queues are being rebuilt, for replication status; empty if none."""
-        count = len(self._waiting) + len(self._fresh)
+        count = len(self._waiting) + (len(self._dispatch.replacements) if self._dispatch else 0)
         return f"{count} consume queues are being rebuilt from the log" if count else ""
+
+    def load(self) -> list[ConsumeQueue]:
+        """Open the queues.
+
+        :returns: the queues to rebuild from the whole log; they have no entries.
+        """
+        self._lost.load()
+        lost = self._queues.load()
+        late = lost_beginnings(self._log, set(self._queues).difference(lost))
+        lost += [
+            self._queues.queue(*name)
+            for name in sorted(self._lost.ends.keys() - {queue.name for queue in lost})
+        ]
+        self._lost.add({queue.name: 0 for queue in lost})
+        for queue in lost:
+            queue.drop_all()
+        return lost + [queue for queue in late if queue not in lost and self._is_emptied(queue)]
+
+    def _is_emptied(self, queue: ConsumeQueue) -> bool:
+        """Empty a queue whose first files are missing, so that it can be rebuilt.
+
+        False: a file cannot be deleted, or the queue cannot be recorded as lost. The queue then
+        stays in use with the entries it has.
+        """
+        try:
+            self._lost.add({queue.name: 0})
+            queue.delete()
+        except OSError as error:
+            if queue.max_offset == 0:
+                return True
+            log.error(
+                "consume queue lacks its first messages and cannot be rebuilt: topic=%s queue=%d "
+                "error=%s; remove the cause of the error and restart the broker",
+                queue.topic, queue.queue_id, error,
+            )  # fmt: skip
+            with suppress(OSError):
+                self._lost.remove([queue.name])
+            return False
+        return True
 
     def made(self, queues: Iterable[ConsumeQueue]) -> None:
         """Register lost queues that a start has rebuilt; they are not durable yet.
@@ -244,40 +289,30 @@ class QueueRebuild:
             if not queue.is_lost:
                 # if it cannot be listed as lost now, the sync of the next checkpoint fails again
                 self._lose(queue, is_gone=True)
-        if self._walk is None:
+        if self._dispatch is None:
             if not self._waiting:
                 self._forget_durable()
                 return None
-            self._walk = self._begin()
-        if self._walk.go_on(position):
+            for queue in self._waiting:
+                queue.delete_lost()
+            self._dispatch = _RebuildDispatch(
+                self._log, self._queues, self._waiting, self._delay_ms
+            )
+            self._waiting = []
+        if self._dispatch.go_on(position):
             return []
-        return self._end()
-
-    def _begin(self) -> _RebuildDispatch:
-        for queue in self._waiting:
-            queue.delete_lost()
-        self._fresh = {queue: self._queues.fresh(queue) for queue in self._waiting}
-        self._waiting = []
-        by_name = {queue.name: fresh for queue, fresh in self._fresh.items()}
-        ends = HoleScanner(self._log, self._log.file_size)
-        ends.is_whole = True  # the records are dispatched already, so none of them is incomplete
-        walk = _RebuildDispatch(self._log, _Fresh(by_name), None, self._delay_ms, ends)
-        walk.position = self._log.start
-        return walk
-
-    def _end(self) -> list[ConsumeQueue]:
-        """Replace the lost queues by the fresh ones, which have all dispatched records now."""
-        for queue, fresh in self._fresh.items():
+        rebuilt = list(self._dispatch.replacements.values())
+        for queue, fresh in rebuilt:
             self._reach(fresh, queue.max_offset)
-        made, self._fresh, self._walk = self._fresh, {}, None
-        for queue, fresh in made.items():
+        self._dispatch = None
+        for queue, fresh in rebuilt:
             queue.adopt(fresh)
             self._unsynced.add(queue)
             log.warning(
                 "consume queue has been rebuilt: topic=%s queue=%d min_offset=%d max_offset=%d",
                 queue.topic, queue.queue_id, queue.min_offset, queue.max_offset,
             )  # fmt: skip
-        return list(made)
+        return [queue for queue, _ in rebuilt]
 
     def _forget_durable(self) -> None:
         durable = [queue for queue in self._unsynced if queue.sync_work() is None]

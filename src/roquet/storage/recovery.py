@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from roquet.errors import CorruptRecord, UnreadableFile
+from roquet.errors import CorruptRecord, StoreError, UnreadableFile
 from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storage.dispatch.dispatch import Dispatch
 from roquet.storage.index.index import Index
@@ -30,6 +31,23 @@ _NO_TIME: Final = 1 << 63
 _CHECKED_AFTER_END: Final = 64 * 1024
 """Bytes after the log's end that are checked for zeros. Checking the rest of the file would read
 all of it at each start."""
+
+
+def require_durable_log(log: CommitLog, mark: CheckpointMark | None, root: Path) -> None:
+    """Refuse a log that ends before the checkpoint mark.
+
+    :raises StoreError: files of the log are missing.
+    """
+    end = log.end  # before recovery: the end of the last file
+    if mark is None or mark.position <= end:
+        return
+    folders = " or ".join(str(folder) for folder in log.folders)
+    raise StoreError(
+        f"files of the commit log are missing from {folders}: the last file ends at physical "
+        f"offset {end}, the log was durable up to {mark.position}. Mount the volume or restore "
+        "the files; or promote a slave; or, to start without the lost messages, delete "
+        f"{root / 'checkpoint'}: new messages then get their queue offsets"
+    )
 
 
 def recover(

@@ -31,11 +31,10 @@ from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storage.log.write_buffer import WriteBuffer
 from roquet.storage.lost_queues import LostQueues, QueueRebuild
 from roquet.storage.old_files import OldFiles
-from roquet.storage.opening import load_queues, require_durable_log
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.queues.ext import FilterBits, LogFilterBits
 from roquet.storage.queues.queues import Queues
-from roquet.storage.recovery import recover
+from roquet.storage.recovery import recover, require_durable_log
 from roquet.storage.retried_tasks import DISPATCH, INDEX, REBUILD, RetriedTasks
 from roquet.storage.writer import Writer
 
@@ -96,8 +95,8 @@ class Store:
             else None
         )
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
-        self._lost = LostQueues(self.disk, config.root)
-        self.rebuild = QueueRebuild(self.log, self.queues, self._lost, self._delay_ms)
+        lost = LostQueues(self.disk, config.root)
+        self.rebuild = QueueRebuild(self.log, self.queues, lost, self._delay_ms)
         self.dispatch = Dispatch(
             self.log, self.queues, self.index, self._delay_ms, lose=self.rebuild.lose
         )
@@ -137,7 +136,7 @@ class Store:
             require_durable_log(self.log, self.checkpoint.mark, self.config.root)
         if self.was_crashed:
             self._forget_cached()
-        lost = load_queues(self.log, self.queues, self._lost)
+        lost = self.rebuild.load()
         if self.index is not None:
             self.index.load()
         recover(

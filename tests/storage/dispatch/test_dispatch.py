@@ -17,7 +17,7 @@ from roquet.protocol.records.layout import BLANK_SIZE, blank
 from roquet.protocol.records.record import Record, check
 from roquet.storage.config import StoreConfig
 from roquet.storage.dispatch import dispatch
-from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
+from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storage.queues.ext import ExtendedQueue
 from roquet.storage.store import Store
 from tests.simulation.disk import Drive
@@ -309,26 +309,19 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew_in_other_copies_of_
     )
 
 
-class _Strange:
-    """Queues that fail in a way nobody thought of, once."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._has_failed = False
-
-    def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        if not self._has_failed:
-            self._has_failed = True
-            raise KeyError("unforeseen")
-        return self._store.queue(topic, queue_id)
-
-
 def test_an_error_that_nobody_foresaw_is_named_while_records_wait_for_their_entries() -> None:
+    failures = [KeyError("unforeseen")]
+
+    def delay_ms(_level: int) -> int:
+        if failures:
+            raise failures.pop()
+        return 0
+
     store = Store(CONFIG, lambda: 1_700_000_000_000, Drive(random.Random(1)).mount())
     store.open()
-    append_one(store, store.queue("T", 0), b"one")
+    append_one(store, store.queue(m.SCHEDULE_TOPIC, 0), b"one", b"DELAY\x011\x02")
     store.end_turn()
-    again = dispatch.Dispatch(store.log, _Strange(store), None, lambda level: 0)
+    again = dispatch.Dispatch(store.log, store.queues, None, delay_ms)
 
     with pytest.raises(KeyError):
         again.catch_up()

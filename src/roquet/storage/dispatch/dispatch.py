@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
-from typing import Final, Protocol
+from typing import Final
 
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import NO_ROOM, CorruptRecord, UnreadableFile
@@ -26,6 +26,7 @@ from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
 from roquet.storage.log.holes import Hole, HoleScanner, pieces, records
 from roquet.storage.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from roquet.storage.queues.queues import Queues
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +42,6 @@ many."""
 DelayMs = Callable[[int], int]
 
 
-class QueuesOfRecords(Protocol):
-    """The queues to which records are dispatched."""
-
-    def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue that a record names; None if its topic or queue id is invalid."""
-
-
 class Dispatch:
     """Dispatches the records of one log to their consume queues and the index.
 
@@ -58,7 +52,6 @@ class Dispatch:
 
     :param delay_ms: the delay (ms) of a delay level, for the delivery times in the schedule topic's
         queues.
-    :param hole_ends: finds the ends of holes; None: a scanner of `commit_log`.
     :param lose: called with a queue whose files are damaged; returns whether the queue will be
         rebuilt. A queue that is rebuilt gets its entries from the log later, and does not hold up
         dispatch.
@@ -67,10 +60,9 @@ class Dispatch:
     def __init__(
         self,
         commit_log: CommitLog,
-        queues: QueuesOfRecords,
+        queues: Queues,
         index: Index | None,
         delay_ms: DelayMs,
-        hole_ends: HoleScanner | None = None,
         lose: Callable[[ConsumeQueue], bool] = lambda queue: False,
     ) -> None:
         self._log = commit_log
@@ -107,7 +99,7 @@ class Dispatch:
         self._stopped_with_end = -1
         """The log's end when dispatch stopped: without new bytes another search would find
         nothing."""
-        self._hole_ends = hole_ends if hole_ends is not None else HoleScanner(commit_log)
+        self._hole_ends = HoleScanner(commit_log)
         self.lose = lose
         self._events: Counter[str] = Counter()
         """How often each event occurred, by its log text."""
@@ -291,33 +283,21 @@ class Dispatch:
 
     def dispatch_block(self, block: RecordBlock) -> list[ConsumeQueue]:
         """Dispatch a block, as rows if that is cheaper; returns the queues that grew."""
-        rows = self._rows(block)
-        if rows is None:
-            records = block.records()
-            return [
-                queue
-                for at, data in records
-                if (queue := self._put_request(read_dispatch_request(at, data))) is not None
-            ]
-        return self.dispatch_rows(block, rows)
+        return self.prepared(block)()
 
     def prepared(self, block: RecordBlock) -> Callable[[], list[ConsumeQueue]]:
         """Prepare the dispatch of a block before it is appended.
 
         The returned function cannot fail, if there is room in the queues; call it after the append.
         """
-        rows = self._rows(block)
+        is_new = self._index is None or block.at > self._index.end_at
+        rows = read_rows(block) if is_new and len(block) >= _ROWS_FROM else None
         if rows is not None:
             return partial(self.dispatch_rows, block, rows)
         requests = [read_dispatch_request(at, data) for at, data in block.records()]
         return lambda: [
             queue for request in requests if (queue := self._put_request(request)) is not None
         ]
-
-    def _rows(self, block: RecordBlock) -> Rows | None:
-        """The block as rows; None to dispatch it record by record."""
-        is_new = self._index is None or block.at > self._index.end_at
-        return read_rows(block) if is_new and len(block) >= _ROWS_FROM else None
 
     def dispatch_rows(self, block: RecordBlock, rows: Rows) -> list[ConsumeQueue]:
         """Dispatch a block's records by queue; returns the queues that grew."""
