@@ -19,7 +19,7 @@ import numpy.typing as npt
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock, RecordLayouts
 from roquet.protocol.records.columns import Bools, Bytes, Ints, byte_rows, java_hashes
-from roquet.storage.log.dispatch_request import read_dispatch_request
+from roquet.storage.log.dispatch_request import has_keys, read_dispatch_request
 from roquet.storage.queues.consume_queue import ENTRY_SIZE, entry_rows
 
 _SEPARATOR: Final = ord(m.PROPERTY_SEPARATOR)
@@ -67,8 +67,7 @@ class Rows:
         self.store_ms = block.store_ms
         self.keys: list[tuple[str, bytes, Ints]] = []
         self.delayed: list[tuple[str, Ints]] = []
-        kinds = block.sys_flags & m.TRANSACTION_BITS
-        self.is_rolled_back: Bools = kinds == m.TRANSACTION_ROLLBACK
+        self.has_keys = has_keys(block.sys_flags)
         self.is_queued = m.is_queued(block.sys_flags)
 
     def topic_id(self, topic: str) -> int:
@@ -84,11 +83,8 @@ class Rows:
         order = order[np.lexsort((queue_ids[order], self.topic_ids[order]))]
         if not len(order):
             return
-        topics, queue_ids, offsets = (
-            self.topic_ids[order],
-            queue_ids[order],
-            block.queue_offsets[order],
-        )
+        topics, queue_ids = self.topic_ids[order], queue_ids[order]
+        offsets = block.queue_offsets[order]
         physical, sizes, store_ms = block.physical[order], block.sizes[order], self.store_ms[order]
         begins = np.append(True, (topics[1:] != topics[:-1]) | (queue_ids[1:] != queue_ids[:-1]))
         follows = begins | np.append(True, offsets[1:] == offsets[:-1] + 1)
@@ -176,9 +172,9 @@ def _fill(
         rows.tag_codes[numbers] = java_hashes(texts[:, values[m.TAGS]])
     if topic == m.SCHEDULE_TOPIC and m.DELAY in values:
         rows.delayed.append((text[values[m.DELAY]].decode(), numbers))
-    has_keys = ~rows.is_rolled_back[numbers]
-    if not has_keys.all():
-        numbers, texts = numbers[has_keys], texts[has_keys]
+    is_indexed = rows.has_keys[numbers]
+    if not is_indexed.all():
+        numbers, texts = numbers[is_indexed], texts[is_indexed]
     if len(numbers):
         rows.keys += [(topic, texts[:, key].tobytes(), numbers) for key in _keys(text, values)]
 

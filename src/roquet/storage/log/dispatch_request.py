@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, overload
 
 from roquet.protocol.records import message as m
+from roquet.protocol.records.columns import Bools, Ints
 from roquet.protocol.records.layout import fields_struct, find_parts, offset_of
 
 _HEAD: Final = fields_struct("size", "magic", "queue_id", "queue_offset", "sys_flag")
@@ -40,10 +41,17 @@ class DispatchRequest:
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys of the index, UNIQ_KEY and the words of KEYS; none for a rolled back record."""
-        if self.sys_flag & m.TRANSACTION_BITS == m.TRANSACTION_ROLLBACK:
-            return []
-        return keys_of(self.properties)
+        """The keys of the index, UNIQ_KEY and the words of KEYS."""
+        return keys_of(self.properties) if has_keys(self.sys_flag) else []
+
+
+@overload
+def has_keys(sys_flag: int) -> bool: ...
+@overload
+def has_keys(sys_flag: Ints) -> Bools: ...
+def has_keys(sys_flag: int | Ints) -> bool | Bools:
+    """Whether a record's keys are indexed. Those of rolled back records are not."""
+    return sys_flag & m.TRANSACTION_BITS != m.TRANSACTION_ROLLBACK
 
 
 def keys_of(properties: Mapping[str, str]) -> list[bytes]:
