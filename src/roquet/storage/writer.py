@@ -165,7 +165,7 @@ class Writer:
         store_ms, count = self._next_store_ms(), len(records)
         at = self._log.make_room(len(records.data))
         self._begin(at)
-        (first,) = self._reserve((queue,), count)
+        (first,) = self._take_offsets((queue,), count)
         physical = records.place(first, at, store_ms)
         entries = entry_rows(physical, records.sizes, records.tag_codes).tobytes()
         self._log.write(memoryview(records.data))
@@ -208,7 +208,7 @@ class Writer:
         size = pack.size
         at = self._log.make_room(size * count)
         self._begin(at)
-        firsts = self._reserve(queues, each)
+        firsts = self._take_offsets(queues, each)
         physical = np.arange(at, at + size * count, size)
         try:
             first_record = bytearray(size)
@@ -253,7 +253,7 @@ class Writer:
         at = self._log.make_room(ends[-1])
         self._begin(at)
         queues = [record.queue if is_queued(record.sys_flag) else None for record in records]
-        offsets = self._take_slots(queues)
+        offsets = self._take_offsets(queues)
         starts = [0, *ends[:-1]]
         columns = zip(records, packs, offsets, starts, strict=False)
         data = bytearray(ends[-1])
@@ -278,7 +278,7 @@ class Writer:
         queues = queues[:count]
         at = self._log.make_room(ends[-1])
         self._begin(at)
-        offsets = np.array(self._take_slots(queues), np.int64)
+        offsets = np.array(self._take_offsets(queues), np.int64)
         queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
         moved = rewritten(block.first(count), topics[:count], queue_ids, offsets, at, store_ms)
         self._write_block(moved, queues)
@@ -374,36 +374,21 @@ class Writer:
             raise
         self._checked.add(queue)
 
-    def _reserve(self, queues: Sequence[ConsumeQueue], each: int) -> list[int]:
-        """Make room for `each` entries in every queue; returns the first queue offset of each."""
-        firsts = [queue.max_offset for queue in queues]
-        if len(set(queues)) < len(queues):
-            taken = dict.fromkeys(queues, 0)
-            for number, queue in enumerate(queues):
-                firsts[number] += taken[queue]
-                taken[queue] += each
-        for queue, first in zip(queues, firsts, strict=True):
-            if first + each > queue.room_to:
-                self._make_room(queue, first + each - queue.max_offset)
-        return firsts
-
-    def _take_slots(self, queues: Sequence[ConsumeQueue | None]) -> list[int]:
-        """Make room for one record per listed queue.
+    def _take_offsets(self, queues: Sequence[ConsumeQueue | None], each: int = 1) -> list[int]:
+        """Make room for `each` entries per listed queue; a queue may be listed twice.
 
         :param queues: None for a record that is in no queue.
-        :returns: the queue offset of each record, 0 for a record that is in no queue.
+        :returns: the queue offset of the first of them, 0 for a record that is in no queue.
         """
-        nexts: dict[ConsumeQueue, int] = {}
+        ends: dict[ConsumeQueue, int] = {}
         offsets: list[int] = []
         for queue in queues:
             offset = 0
             if queue is not None:
-                offset = nexts.get(queue, -1)
-                if offset < 0:
-                    offset = queue.max_offset
-                nexts[queue] = offset + 1
+                offset = ends.get(queue) or queue.max_offset
+                ends[queue] = offset + each
             offsets.append(offset)
-        for queue, end in nexts.items():
+        for queue, end in ends.items():
             if end > queue.room_to:
                 self._make_room(queue, end - queue.max_offset)
         return offsets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,12 @@ from hypothesis import strategies as st
 from roquet.errors import CorruptRecord
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import Record, decode, properties_of
-from roquet.storage.log.dispatch_request import keys_by_size, keys_of, read_dispatch_request
+from roquet.storage.log.dispatch_request import (
+    has_keys,
+    keys_by_size,
+    keys_of,
+    read_dispatch_request,
+)
 from tests.protocol.strategies import damaged_records, records
 
 
@@ -29,6 +35,23 @@ def test_the_fields_of_a_request_are_those_of_the_record(record: Record) -> None
     assert (request.sys_flag, request.store_ms) == (read.sys_flag, read.store_ms)
     assert request.properties == read.properties == properties_of(data)
     assert request.is_queued == m.is_queued(read.sys_flag)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (0, [b"U"]),
+        (m.TRANSACTION_PREPARED, [b"U"]),
+        (m.TRANSACTION_COMMIT, [b"U"]),
+        (m.TRANSACTION_ROLLBACK, []),
+    ],
+)
+def test_only_a_rolled_back_record_has_no_keys(kind: int, keys: list[bytes]) -> None:
+    fields = (0, 0, 0, 0, kind, 1, bytes(8), 1, bytes(8), 0, 0, b"body", "T", "UNIQ_KEY\1U\2")
+    request = read_dispatch_request(0, memoryview(Record(*fields).encode()))
+
+    assert request.keys == keys
+    assert has_keys(np.array([kind])).tolist() == [bool(keys)]
 
 
 @given(damaged_records)
