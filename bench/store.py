@@ -225,7 +225,7 @@ def recovery(folder: Path) -> Iterator[Row]:
                 put(store, 1, b"first of its file")
                 close_file(store)
             put(store, 1000, bytes(128))
-            store.checkpoint_work()()
+            store.make_checkpoint()
             put(store, TAIL, bytes(128), 1000)
             place = store.config.root
             store.abandon()

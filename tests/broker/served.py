@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from roquet.broker.config.broker import BrokerConfig, read_config
 from roquet.broker.server import Broker
+from roquet.common.steps import finished
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from tests.broker.harness import Client
@@ -56,7 +57,7 @@ def send(client: Client, body: bytes, topic: str = "T", properties: str = "") ->
 async def flush_and_drop(node: BrokerNode) -> None:
     """Delete the first files of the log."""
     store = serving(node).store
-    store.checkpoint_work()()
+    store.make_checkpoint()
     store.log.synced(store.log.end)
-    for deletion in store.old_files.drop_oldest(2).log:
+    for deletion in finished(store.old_files.drop_oldest(2)).log:
         deletion()

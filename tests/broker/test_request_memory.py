@@ -11,6 +11,7 @@ import pytest
 
 from roquet.broker.config.broker import read_config
 from roquet.broker.server import Broker
+from roquet.common.steps import finished
 from roquet.protocol.records.batch import batch_item
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command, decode
@@ -73,7 +74,7 @@ async def test_a_large_request_takes_a_small_multiple_of_its_size(
         writer.write(frame)
         size = int.from_bytes(await reader.readexactly(4), "big")
         assert decode(await reader.readexactly(size)).code == code
-        broker.store.flush_index()
+        finished(broker.store.flush_index())
         _, peak = tracemalloc.get_traced_memory()
         assert peak < TIMES_MAX * len(frame), f"{peak / len(frame):.1f} times"
     finally:

@@ -161,7 +161,7 @@ def test_index_file(store: Store, tmp_path: Path) -> None:
     (example,) = hex_examples("index.md")
 
     append(store)
-    store.flush_index()
+    finished(store.flush_index())
 
     (path,) = (tmp_path / "index").iterdir()
     assert path.read_bytes() == example.ljust(40 + 4 * SLOTS + 20 * ENTRIES, b"\0")

@@ -78,7 +78,7 @@ def store_with_hole_and_lost_tail(root: Path, *, behind: int) -> tuple[int, int]
     store = opened(root)
     places = put(store, 50)
     put(store, behind)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     torn = put(store, 20)
     store.abandon()
     damage(root, places[30] + 100, b"\xff")

@@ -187,15 +187,9 @@ _RECOVERING: Final = (
     ),
     Mutant(
         "the checkpoint is saved before the syncs",
-        "storage/store.py",
-        """        def work() -> None:
-            sync()
-            save()
-""",
-        """        def work() -> None:
-            save()
-            sync()
-""",
+        "storage/checkpoint_work.py",
+        "return sync_all, save",
+        "return save, sync_all",
         ("tests/storage/test_recovery.py", "tests/properties"),
     ),
     Mutant(

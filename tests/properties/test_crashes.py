@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
@@ -104,7 +105,7 @@ class History:
         if draw < 0.1:
             store.log.sync_work(end)()
         elif draw < 0.15:
-            store.checkpoint_work()()
+            store.make_checkpoint()
         elif draw < 0.2:
             store.log.commit()
             return
@@ -116,7 +117,7 @@ class History:
     def _maybe_clean(self, store: Store) -> None:
         """Let old files go, maybe not all the way, as a process does that ends meanwhile."""
         if self._chance.random() < 0.02:
-            expired = store.old_files.drop_oldest(self._chance.randrange(3))
+            expired = finished(store.old_files.drop_oldest(self._chance.randrange(3)))
             self.deletions += [*expired.log, *expired.queues, *expired.index]
             for _ in range(min(len(self.deletions), self._chance.randrange(20))):
                 self.deletions.pop(0)()

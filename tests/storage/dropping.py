@@ -11,14 +11,12 @@ from roquet.storage.store import Store
 
 
 def drop_topic(store: Store, topic: str) -> None:
-    for work in store.checkpoint_works(store.queues.of_topic(topic)):
-        work()
+    store.make_checkpoint(store.queues.of_topic(topic))
     store.queues.drop_topic(topic)
 
 
 def drop_expired_queues(store: Store, kept: Collection[str]) -> None:
     expired = finished(store.old_files.expired_queues(kept))
-    for work in store.checkpoint_works(expired):
-        work()
+    store.make_checkpoint(expired)
     for queue in expired:
         queue.delete()

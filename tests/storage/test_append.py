@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roquet.common.steps import finished
 from roquet.errors import StoreBusy
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
@@ -333,7 +334,7 @@ def test_it_is_whole_in_log_queue_and_index_or_nothing_changed(
         check_entries(store, records_of(store))
     records, entries = records_of(store), entries_of(store)
     assert len(records) == store.writer.stored
-    store.flush_index()
+    finished(store.flush_index())
     drive.unmount()
     again = opened(drive, pooled=pooled, units=units)
     assert records_of(again) == records

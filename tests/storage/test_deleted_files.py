@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.errors import UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.config import StoreConfig
@@ -110,7 +111,7 @@ def test_queues_whose_files_are_gone_are_made_anew_from_the_log(
     store = opened(tmp_path)
     for topic in "A", "B", "other":
         put(store, topic, *range(100))
-    store.checkpoint_work()()
+    store.make_checkpoint()
     mark = store.checkpoint.mark
     for topic in "A", "B":
         lose(max((tmp_path / "consumequeue" / topic / "0").iterdir()))
@@ -118,14 +119,14 @@ def test_queues_whose_files_are_gone_are_made_anew_from_the_log(
     for topic in "A", "B", "other":
         put(store, topic, 100)
     with pytest.raises(UnreadableFile, match=GONE):
-        store.checkpoint_work()()
+        store.make_checkpoint()
     assert store.checkpoint.mark == mark, "it would count entries that are on no drive"
     assert store.failure is None
     while store.rebuild_queues():
         pass
     for topic in "A", "B", "other":
         put(store, topic, 101)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     store.abandon()
     assert len([line for line in told(caplog) if line.startswith(GONE)]) == 2
     again = opened(tmp_path)
@@ -138,11 +139,11 @@ def test_an_index_file_that_is_gone_holds_up_no_checkpoint(
 ) -> None:
     store = opened(tmp_path)
     put(store, "T", 0)
-    store.flush_index()
+    finished(store.flush_index())
     next((tmp_path / "index").iterdir()).unlink()
     for number in 1, 2:
         put(store, "T", number)
-        store.checkpoint_work()()
+        store.make_checkpoint()
     assert store.checkpoint.mark is not None
     assert store.checkpoint.mark.position == store.log.end
     assert len(told(caplog)) == 1

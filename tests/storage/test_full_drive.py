@@ -141,7 +141,7 @@ def test_keys_wait_until_the_index_has_room(drive: Drive) -> None:
     for number in range(5):
         put(store, f"key-{number}")
     drive.trouble = errno.ENOSPC
-    store.flush_index()
+    finished(store.flush_index())
     drive.trouble = None
     assert [
         len(found_by_key(store, "T", f"key-{number}", 32, 0, 1 << 62).records)
@@ -171,7 +171,7 @@ def test_after_a_crash_on_a_full_drive_what_has_its_entries_is_served(
     for number in range(25):
         put(store, f"key-{number}")
     if has_checkpoint:
-        store.checkpoint_work()()
+        store.make_checkpoint()
     for number in range(25, 45):
         put(store, f"key-{number}")
     drive.crash() if has_checkpoint else drive.unmount()
@@ -187,7 +187,7 @@ def test_after_a_crash_on_a_full_drive_what_has_its_entries_is_served(
     )
     drive.trouble = None
     store.replicated()
-    store.flush_index()
+    finished(store.flush_index())
     assert in_queue(store) == in_log(store)
     assert all(
         len(found_by_key(store, "T", key.decode(), 32, 0, 1 << 62).records) == (b"key-" in key)
@@ -227,10 +227,10 @@ def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: D
     store = full_without_queues(drive, "idle", 40)
     assert (store.dispatch.position, store.max_offset("T", 0)) == (0, 0)
     gone = store.log.file_starts[1]
-    for deletion in store.old_files.drop_oldest(10).log:
+    for deletion in finished(store.old_files.drop_oldest(10)).log:
         deletion()
     assert store.log.start == gone > 0, "one at a time"
-    store.old_files.drop_oldest(10)
+    finished(store.old_files.drop_oldest(10))
     drive.trouble = None
     store.replicated()
     assert store.dispatch.behind == 0
@@ -245,7 +245,7 @@ def test_records_are_passed_over_some_at_a_time_and_not_at_all_if_there_is_room_
     drive: Drive,
 ) -> None:
     store = full_without_queues(drive, "T", 100)
-    work, steps = store.old_files.drop_oldest_steps(10), 0
+    work, steps = store.old_files.drop_oldest(10), 0
     while store.dispatch.position == 0:
         next(work)
         steps += 1
@@ -262,13 +262,13 @@ def test_without_a_mark_the_queues_say_which_files_may_go(drive: Drive) -> None:
     while store.log.end < 5 * 4096:
         put(store, f"key-{store.log.end}", 500)
     store.log.synced(store.log.end)
-    assert store.old_files.drop_oldest(2).log == []
+    assert finished(store.old_files.drop_oldest(2)).log == []
     sync = store.queue("T", 0).sync_work()
     assert sync is not None
     sync()
     put(store, "more", 500)
     assert store.checkpoint.mark is None
-    assert len(store.old_files.drop_oldest(10).log) == 5
+    assert len(finished(store.old_files.drop_oldest(10)).log) == 5
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])
@@ -313,10 +313,10 @@ if what == "fill":
     for number in range(1000):
         append_one(store, store.queue("T", 0), b"%d" % number, b"KEYS\\x01k", [b"k"])
     store.end_turn()
-    store.checkpoint_work()()
+    store.make_checkpoint()
     for number in range(1000, 6000):
         append_one(store, store.queue("T", number % 7), b"%d" % number, b"KEYS\\x01k", [b"k"])
-    store.flush_index()
+    finished(store.flush_index())
     os._exit(0)  # a kill -9
 print(store.log.end, store.dispatch.behind, len(store.fetch("T", 0, 0, 32, TagFilter()).records))
 finished(store.search_by_key("T", "k", 32, 0, 1 << 62))

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from roquet.common.steps import finished
 from roquet.errors import CorruptRecord, StoreError
 from roquet.protocol.filters.tags import TagFilter, tag_filter
 from roquet.protocol.records.message import KEYS
@@ -69,9 +70,9 @@ def filled(drive: Drive, *, is_clean: bool) -> dict[tuple[str, int], bytes]:
         )
         if number == 60:
             store.end_turn()
-            store.checkpoint_work()()
+            store.make_checkpoint()
     store.end_turn()
-    store.flush_index()
+    finished(store.flush_index())
     places = {
         (topic, n): store.queue(topic, 0).entry(n)
         for topic in TOPICS

@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.config import StoreConfig
@@ -69,7 +70,7 @@ def test_a_turn_chains_some_thousands_of_keys_and_the_next_ones_the_others(store
         steps.append(chained(store))
     assert len(steps) > 3
     assert all(0 < later - earlier <= index._CHAINED_PER_STEP for earlier, later in pairwise(steps))
-    store.flush_index()
+    finished(store.flush_index())
     assert len(places(store)) == 3 * len(MANY) + 1502
     assert places(store) == sorted(places(store))
     assert (places(store)[0], places(store)[-1]) == (before, after)
@@ -104,7 +105,7 @@ def test_the_index_is_that_of_keys_noted_one_by_one(monkeypatch: pytest.MonkeyPa
     for keys in messages:
         put(stores[2], keys)
     for each in stores:
-        each.flush_index()
+        finished(each.flush_index())
     assert places(stores[0]) == places(stores[1]) == places(stores[2])
     found = [
         [
@@ -125,16 +126,16 @@ def test_a_full_drive_holds_them_up_and_they_are_chained_when_it_has_room() -> N
     drive.fails_in, drive.fails = 0, 1 << 60
     for _ in range(2):
         store.end_turn()
-    store.flush_index()
+    finished(store.flush_index())
     assert chained(store) == 0
     drive.fails_in = 1 << 60
-    store.flush_index()
+    finished(store.flush_index())
     assert chained(store) == 2 * len(MANY)
 
 
 def test_what_comes_while_keys_are_chained_is_chained_in_steps_as_well(store: Store) -> None:
     put(store, MANY)
-    steps, counts = store.flush_index_steps(), [0]
+    steps, counts = store.flush_index(), [0]
     for number, _ in enumerate(steps):
         counts.append(chained(store))
         if number < 2:

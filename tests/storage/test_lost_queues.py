@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.errors import StoreError, UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.config import StoreConfig
@@ -182,20 +183,20 @@ def test_wherever_a_process_ends_meanwhile_the_next_one_has_all(
     couple: Couple, steps: int, end: str
 ) -> None:
     copy, drive = couple.copy, couple.drive
-    copy.checkpoint_work()()
+    copy.make_checkpoint()
     drive.lost_from[queue_files(drive, "T")[-1]] = 0
     couple.put(10)
     couple.replicate()
     for _ in range(steps):
         copy.rebuild_queues()
-    copy.checkpoint_work()()
+    copy.make_checkpoint()
     if end == "close":
         copy.close()
     drive.crash() if end == "crash" else drive.unmount()
     drive.lost_from.clear()
     couple.copy = opened(drive, copy.config)
     couple.assert_copied()
-    couple.copy.checkpoint_work()()
+    couple.copy.make_checkpoint()
     rebuild(couple.copy)
     assert LOST not in drive.names.files
 
@@ -208,7 +209,7 @@ def test_a_queue_is_noted_as_lost_until_its_entries_are_durable(couple: Couple) 
     assert bytes(drive.names.files[LOST].durable) == b"T/0=50\n"
     rebuild(copy)
     assert LOST in drive.names.files
-    copy.checkpoint_work()()
+    copy.make_checkpoint()
     rebuild(copy)
     assert LOST not in drive.names.files
 
@@ -220,9 +221,9 @@ def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
         put(store, number, "T")
     while store.log.end < 3 * LOG_FILE:
         put(store, 0, "other")
-    store.checkpoint_work()()
+    store.make_checkpoint()
     store.log.synced(store.log.end)
-    for deletion in store.old_files.drop_oldest(2).log:
+    for deletion in finished(store.old_files.drop_oldest(2)).log:
         deletion()
     assert store.log.start > 0
     drive.lost_from[queue_files(drive, "T")[-1]] = 0
@@ -231,7 +232,7 @@ def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
     rebuild(store)
     assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (50, 50)
     for _ in range(2):
-        store.checkpoint_work()()
+        store.make_checkpoint()
         drive.unmount()
         store = opened(drive)
         assert store.max_offset("T", 0) == 50
@@ -348,9 +349,9 @@ def cleaned(drive: Drive, fillers: int) -> Store:
         put(store, number, "T")
     while len(store.log.file_starts) < 5:
         put(store, 0, "third")
-    store.checkpoint_work()()
+    store.make_checkpoint()
     store.log.synced(store.log.end)
-    expired = store.old_files.drop_oldest(1)
+    expired = finished(store.old_files.drop_oldest(1))
     for deletion in (*expired.log, *expired.queues):
         deletion()
     return store

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.protocol.records.record import decode
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.config import StoreConfig
@@ -71,7 +72,7 @@ def lives(tmp_path: Path) -> Lives:
 def test_what_a_checkpoint_covers_is_not_read_again(lives: Lives) -> None:
     store = lives.open()
     lives.put(store, 1000)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     lives.put(store, 50)
     end = store.log.end
     store.abandon()
@@ -91,10 +92,10 @@ def test_after_a_crash_all_are_there_once_whatever_the_index_had(
 ) -> None:
     store = lives.open()
     lives.put(store, 190 * index_files_before)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     for _ in range(3):
         lives.put(store, 77)
-        store.flush_index()
+        finished(store.flush_index())
         store.abandon()
         store = lives.open()
         lives.assert_complete(store)
@@ -108,10 +109,10 @@ def test_a_clock_that_is_set_back_between_two_index_files_costs_no_key(lives: Li
     """Recovery, retention and Apache's broker know by their names which file is newer."""
     store = lives.open()
     lives.put(store, 150)
-    store.flush_index()
+    finished(store.flush_index())
     lives.now_ms -= 3_600_000
     lives.put(store, 300)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     lives.put(store, 10)
     store.abandon()
     store = lives.open()
@@ -123,7 +124,7 @@ def test_a_clock_that_is_set_back_between_two_index_files_costs_no_key(lives: Li
 def test_index_files_that_are_lost_are_made_again_from_the_log(lives: Lives) -> None:
     store = lives.open()
     lives.put(store, 500)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     store.abandon()
     shutil.rmtree(lives.folder / "index")
     (lives.folder / "checkpoint").unlink()
@@ -176,7 +177,7 @@ def test_queues_that_are_lost_are_made_again_from_the_log(
 ) -> None:
     store = lives.open()
     lives.put(store, 500)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     store.close() if is_clean else store.abandon()
     shutil.rmtree(lives.folder / "consumequeue" / lost)
     store = lives.open()
@@ -187,7 +188,7 @@ def test_queues_that_are_lost_are_made_again_from_the_log(
 def test_a_deleted_topic_is_not_taken_for_a_lost_one(lives: Lives) -> None:
     store = lives.open()
     lives.put(store, 500)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     drop_topic(store, "T1")
     store.abandon()
     store = lives.open()

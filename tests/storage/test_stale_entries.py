@@ -112,7 +112,7 @@ def test_an_offset_is_given_once_although_its_record_is_damaged(tmp_path: Path) 
     store = lives.open()
     lives.put(store, "T", 10)
     lives.put(store, "U", 10)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     entry = store.queue("T", 0).entry(9)
     assert entry is not None
     store.abandon()

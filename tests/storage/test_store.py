@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from roquet.common import descriptors
+from roquet.common.steps import finished
 from roquet.errors import StoreError
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.layout import MAGIC
@@ -174,7 +175,7 @@ def test_what_is_not_durable_is_not_shown_where_that_is_asked_for(
 def test_the_index_hash_is_that_of_topic_and_key(store: Store) -> None:
     put(store, b"x", key="AB")
     put(store, b"y", key="schlüssel")
-    store.flush_index()
+    finished(store.flush_index())
     assert store.index is not None
     entries = store.index.files[0]._entries
     assert [int(entries[n]["hash"]) for n in (1, 2)] == [
@@ -326,12 +327,12 @@ def test_times_in_a_checkpoint_never_go_without_a_mark(tmp_path: Path, clock: Cl
     one.
     """
     store = opened(tmp_path, clock)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     assert (store.checkpoint.log_ms, store.checkpoint.mark) == (0, None)
     put(store, b"x")
     clock.ms -= 3_600_000
     put(store, b"y")
-    store.checkpoint_work()()
+    store.make_checkpoint()
     assert store.checkpoint.mark is not None
     assert store.checkpoint.log_ms == store.checkpoint.mark.last_ms == store.store_time("T", 0, 1)
     store.abandon()
@@ -344,7 +345,7 @@ def test_the_checkpoint_of_a_copy_moves_with_what_it_got(
     copy = opened(tmp_path / "copy", clock)
     copy.log.replicate(copy.log.end, store.log.read(store.log.start, 1000))
     copy.replicated()
-    copy.checkpoint_work()()
+    copy.make_checkpoint()
     assert copy.checkpoint.log_ms == store.store_time("T", 0, 0)
     copy.abandon()
 
@@ -372,7 +373,7 @@ def test_a_checkpoint_that_a_stop_overtakes_is_no_failed_sync(tmp_path: Path, cl
     """
     store = opened(tmp_path, clock)
     put(store, b"a")
-    sync, _ = store.checkpoint_works()
+    sync, _ = finished(store.checkpoint_steps())
     store.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         sync()

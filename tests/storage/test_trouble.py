@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.errors import CorruptRecord, DriveSlow, StoreError
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.batch_records import BatchItem
@@ -184,11 +185,11 @@ def test_after_a_sync_that_fails_nothing_counts_as_durable_any_more(lost: str) -
     store = Store(config(Path("/s")), lambda: 1, drive.mount())
     store.open()
     put(store, 0, 10)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     mark, flushed_to = store.checkpoint.mark, store.log.flushed_to
     put(store, 10, 10)
     assert store.index is not None
-    store.flush_index()
+    finished(store.flush_index())
     works = {
         "log": store.log.sync_work(store.log.end),
         "queue": store.queue("T", 0).sync_work(),
@@ -200,7 +201,7 @@ def test_after_a_sync_that_fails_nothing_counts_as_durable_any_more(lost: str) -
     with pytest.raises(OSError, match="Input/output error: '/s/"):
         sync()
     drive.trouble = None
-    for again in (sync, store.checkpoint_work(), store.log.sync_work(store.log.end)):
+    for again in (sync, store.make_checkpoint, store.log.sync_work(store.log.end)):
         with pytest.raises(OSError, match="no file of the store is synced any more"):
             again()
     store.log.synced(store.log.end)

@@ -21,6 +21,7 @@ import logging, os, sys
 from itertools import count
 from pathlib import Path
 from tests.storage.records import append_one, found_by_key
+from roquet.common.steps import finished
 from roquet.errors import UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.config import StoreConfig
@@ -54,7 +55,7 @@ store = opened()
 for _ in range(200):
     append("T")
 append("other")
-store.flush_index()
+finished(store.flush_index())
 if kind in ("again", "gone", "queue again", "log again"):
     store.close()
     store = opened()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from roquet.common.steps import finished
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import host_bytes
 from roquet.storage.config import StoreConfig
@@ -107,7 +108,7 @@ class Broker:
 
     def die(self) -> None:
         """As when the process is killed: everything was written, nothing closed."""
-        self.store.flush_index()
+        finished(self.store.flush_index())
         self.store.abandon()
 
 

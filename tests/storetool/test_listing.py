@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.errors import StoreError
 from roquet.storetool.files import find_files
 from roquet.storetool.listing import QueueListing, list_queues
@@ -28,9 +29,9 @@ def test_a_queue_is_listed_with_offsets_sizes_and_times(tmp_path: Path) -> None:
 def test_a_queue_begins_where_the_log_does(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.fill(60, queues=1)
-    broker.store.checkpoint_work()()
+    broker.store.make_checkpoint()
     broker.store.log.synced(broker.store.log.end)
-    for delete in broker.store.old_files.drop_oldest(1).log:
+    for delete in finished(broker.store.old_files.drop_oldest(1)).log:
         delete()
     expected = broker.store.min_offset("T", 0)
     broker.stop()

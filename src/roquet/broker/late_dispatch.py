@@ -60,7 +60,7 @@ class LateDispatch:
         """Write new keys to the index, and dispatch records whose entries could not be written."""
         if self._store.dispatch.behind:
             self.due()
-        yield from self._store.flush_index_steps()
+        yield from self._store.flush_index()
 
     def complete_tables(self) -> None:
         """Complete the tables from the consume queues: missing topics, offsets, open transactions.

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from roquet.common.steps import Steps, finished, in_parts
+from roquet.common.steps import Steps, in_parts
 from roquet.errors import UnreadableFile
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.dispatch.dispatch import Dispatch
@@ -85,11 +85,7 @@ class OldFiles:
         starts = self._log.file_starts
         return [(end, self._log.modified_ms(start)) for start, end in pairwise(starts)]
 
-    def drop_oldest(self, count: int) -> Expired:
-        """`drop_oldest_steps`, run to its end."""
-        return finished(self.drop_oldest_steps(count))
-
-    def drop_oldest_steps(self, count: int) -> Steps[Expired]:
+    def drop_oldest(self, count: int) -> Steps[Expired]:
         """Forget the log's first `count` files, and files of queues and index that belong to them.
 
         The log forgets its files last, so that no queue has entries whose records are forgotten.
@@ -155,8 +151,6 @@ class OldFiles:
     def is_expired(self, queue: ConsumeQueue) -> bool:
         """Whether the queue had messages, and all are deleted from the log."""
         return queue.max_offset > 0 and queue.log_end <= self._log.start
-
-    # writing, beside what `writer` does
 
 
 def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion] | None:

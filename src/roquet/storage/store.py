@@ -250,7 +250,7 @@ class Store:
                 "writes the entries",
                 self.dispatch.behind,
             )  # fmt: skip
-        self.checkpoint_work()()
+        self.make_checkpoint()
         is_clean = not self.dispatch.behind
         self.abandon()
         if is_clean:
@@ -266,19 +266,10 @@ class Store:
             self._lock.release()
             self._lock = None
 
-    def checkpoint_work(self) -> Callable[[], None]:
-        """A function that checkpoints the store as it is now; it may run off the loop."""
-        sync, save = self.checkpoint_works()
-
-        def work() -> None:
-            sync()
-            save()
-
-        return work
-
-    def checkpoint_works(self, leaving: Collection[ConsumeQueue] = ()) -> Works:
-        """`checkpoint_steps`, run to its end."""
-        return finished(self.checkpoint_steps(leaving))
+    def make_checkpoint(self, leaving: Collection[ConsumeQueue] = ()) -> None:
+        """Run `checkpoint_steps` and what they prepared, on the loop."""
+        for work in finished(self.checkpoint_steps(leaving)):
+            work()
 
     def checkpoint_steps(self, leaving: Collection[ConsumeQueue] = ()) -> Steps[Works]:
         """Prepare a checkpoint of the store as it is now, in steps.
@@ -290,7 +281,7 @@ class Store:
         :returns: a function that syncs log, queues and index, and one that saves the checkpoint
             after that; both may run off the loop.
         """
-        yield from self.flush_index_steps()
+        yield from self.flush_index()
         last_ms = self.writer.last_ms
         position = None if self._tasks.is_any_held_up else self.dispatch.position
         gathered = yield from gather(
@@ -366,7 +357,7 @@ class Store:
         self.dispatch.position = min(self.dispatch.position, end)
         if self.checkpoint.mark is not None and self.checkpoint.mark.position > end:
             self.checkpoint.mark = None
-        self.checkpoint_work()()
+        self.make_checkpoint()
 
     def replicated(self) -> None:
         """Dispatch what replication wrote to the log, and what could not be dispatched before."""
@@ -392,12 +383,8 @@ class Store:
             with self._tasks.attempt(INDEX):
                 self.index.flush_some()
 
-    def flush_index(self) -> None:
-        """Write the collected keys to the index files."""
-        finished(self.flush_index_steps())
-
-    def flush_index_steps(self) -> Steps[None]:
-        """`flush_index` in steps, since one message may have thousands of keys."""
+    def flush_index(self) -> Steps[None]:
+        """Write the collected keys to the index files, in steps: a message may have thousands."""
         if self.index is not None:
             with self._tasks.attempt(INDEX):
                 yield from self.index.flush_steps()
@@ -471,7 +458,7 @@ class Store:
         """`key_search.search_by_key`; finds nothing in a store without an index."""
         if self.index is None:
             return KeyHits([], 0, 0)
-        yield from self.flush_index_steps()
+        yield from self.flush_index()
         return (
             yield from search_by_key(self.log, self.index, topic, key, count_max, begin_ms, end_ms)
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from roquet.broker.ha.rejoin import common_end
+from roquet.common.steps import finished
 from roquet.errors import StoreError
 from roquet.protocol.bodies.ha_status import LogRange
 from roquet.storage.config import StoreConfig
@@ -122,9 +123,9 @@ async def test_a_master_that_gave_up_its_first_files_is_compared_from_there(
     former, master = couple
     if len(master.store.log.file_starts) < 3:
         return
-    master.store.checkpoint_work()()
+    master.store.make_checkpoint()
     master.store.log.synced(master.store.log.end)
-    master.store.old_files.drop_oldest(1)
+    finished(master.store.old_files.drop_oldest(1))
     assert master.store.log.start > 0
     expected = shared(former, master)
     if expected:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.protocol.records.record import decode, decode_all
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.storage import key_search
@@ -92,7 +93,7 @@ def test_an_index_file_that_is_given_up_meanwhile_ends_the_search(world: World) 
         world.put("T", keys=("k",))
     index = world.store.index
     assert index is not None
-    world.store.flush_index()
+    finished(world.store.flush_index())
     search = index.find("T", "k", 0, 1, 8)
     for _ in range(2):
         next(search)

@@ -129,7 +129,7 @@ def test_entries_that_a_killed_start_has_erased_do_not_come_back(changes: int) -
     drive = Drive(random.Random(0))
     store = store_on(drive)
     put(store, 0, 10)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     put(store, 10, ENTRIES_OF_PAGE)
     queue_file = drive.names.files[ROOT / QUEUE_FILE]
     queue_file.durable[:] = queue_file.cached[:]
@@ -139,7 +139,7 @@ def test_entries_that_a_killed_start_has_erased_do_not_come_back(changes: int) -
     store = store_on(drive)
     for _ in range(10):
         append_one(store, store.queue("U", 0), bytes(200))
-    store.checkpoint_work()()
+    store.make_checkpoint()
     assert not any(queue_file.durable[10 * ENTRY_SIZE :])
     drive.unmount()
     queue_file.forget_unsynced(random.Random(0), 0.0)
@@ -151,7 +151,7 @@ def test_bytes_of_the_log_that_a_killed_start_has_erased_do_not_come_back(change
     drive = Drive(random.Random(0))
     store = store_on(drive)
     put(store, 0, 10)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     end = store.log.end
     put(store, 10, 10)
     log_file = drive.names.files[ROOT / LOG_FILE]

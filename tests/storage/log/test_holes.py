@@ -128,7 +128,7 @@ def test_a_damaged_size_that_leads_beyond_the_logs_end_stops_no_dispatch(
     places = [put(store, each) for each in range(20)]
     put(store, 0, "other")
     if not is_behind_the_mark:
-        store.checkpoint_work()()
+        store.make_checkpoint()
     size_beyond_the_end(bytes_at(drive, places[7], 200))
     drive.unmount()
     for path in [path for path in drive.names.files if "other" in path.parts]:
@@ -226,7 +226,7 @@ def test_half_a_record_of_a_slave_whose_other_half_was_lost_ends_the_log(drive: 
 def test_what_the_checkpoint_covers_is_durable_whatever_it_looks_like(drive: Drive) -> None:
     store = opened(drive)
     places = [put(store, each) for each in range(30)]
-    store.checkpoint_work()()
+    store.make_checkpoint()
     put(store, 30)
     bytes_at(drive, SECTOR, 2 * SECTOR)[:] = bytes(2 * SECTOR)
     drive.unmount()
@@ -259,7 +259,7 @@ def test_a_clock_that_is_set_back_at_a_damaged_record_does_not_end_the_log(
     store = opened(drive)
     for number in range(5):
         put(store, number)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     places = [put(store, number) for number in range(5, 10)]
     now_ms = 0
     for number in range(10, 20):
@@ -309,7 +309,7 @@ def test_the_offset_of_a_damaged_body_is_given_to_no_other_message(drive: Drive)
         drive.unmount()
         store = opened(drive)
         assert store.max_offset("T", 0) == 20
-        store.checkpoint_work()()
+        store.make_checkpoint()
     found = store.fetch("T", 0, 19, 32, TagFilter())
     assert (found.status, found.next_offset) == (FetchStatus.MESSAGE_WAS_REMOVING, 20)
     put(store, 20)
@@ -538,7 +538,7 @@ def test_the_offset_of_a_queues_last_record_is_given_to_no_other_message(
     store = opened(drive)
     for number in range(5):
         put(store, number)
-    store.checkpoint_work()()
+    store.make_checkpoint()
     places = [put(store, number) for number in range(5, 10)]
     put(store, 0, "other")
     for place in places[-count:]:
@@ -547,7 +547,7 @@ def test_the_offset_of_a_queues_last_record_is_given_to_no_other_message(
         drive.unmount()
         store = opened(drive)
         assert store.max_offset("T", 0) == 10
-        store.checkpoint_work()()
+        store.make_checkpoint()
     put(store, 10)
     assert numbers(store) == [*range(10 - count), 10]
     assert numbers(store, "other") == [0]
@@ -579,7 +579,7 @@ def test_what_is_read_again_in_front_of_the_mark_is_verified(
     while store.log.end < 5 * FILE:
         places.append(put(store, len(places)))
         put(store, 0, "other")
-    store.checkpoint_work()()
+    store.make_checkpoint()
     store.close() if is_clean else None
     body_bit(bytes_at(drive, places[7], 200))
     drive.unmount()

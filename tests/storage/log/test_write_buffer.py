@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.config import StoreConfig
 from roquet.storage.store import Store
@@ -74,7 +75,7 @@ def test_a_killed_process_loses_what_waits_and_nothing_else(opened: Callable[[],
     put(store, 0, 700)
     store.log.commit()
     put(store, 700, 20)
-    store.flush_index()
+    finished(store.flush_index())
     store.abandon()
     store = opened()
     assert bodies_in(store, "T") == numbers(700)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.message import tag_code
 from roquet.storage.config import StoreConfig
@@ -125,10 +126,10 @@ def test_a_message_whose_note_is_lost_is_left_to_the_client(lives: Lives) -> Non
 
 def test_notes_of_expired_messages_go(lives: Lives) -> None:
     lives.put(100)
-    lives.store.checkpoint_work()()
+    lives.store.make_checkpoint()
     lives.store.log.synced(lives.store.log.end)
     files = len(list((lives.folder / "consumequeue_ext" / "T" / "0").iterdir()))
-    expired = lives.store.old_files.drop_oldest(2)
+    expired = finished(lives.store.old_files.drop_oldest(2))
     for deletion in (*expired.log, *expired.queues):
         deletion()
     gone = lives.store.min_offset("T", 0) // 11

@@ -201,7 +201,7 @@ class Lives:
 
     def checkpoint(self) -> None:
         """What is in queues now stays there as it is, also after a crash."""
-        self.store.checkpoint_work()()
+        self.store.make_checkpoint()
 
     def stop(self) -> None:
         self.save()

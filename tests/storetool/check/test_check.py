@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.protocol.records import message as m
 from roquet.storage.store import Store
 from roquet.storetool.check.check import check
@@ -119,9 +120,9 @@ def test_a_log_in_several_folders_is_sound(tmp_path: Path) -> None:
 def test_a_store_whose_oldest_files_expired_is_sound(tmp_path: Path, index_entries: int) -> None:
     broker = Broker(tmp_path, index_entries=index_entries)
     broker.fill(100)
-    broker.store.checkpoint_work()()
+    broker.store.make_checkpoint()
     broker.store.log.synced(broker.store.log.end)
-    expired = broker.store.old_files.drop_oldest(2)
+    expired = finished(broker.store.old_files.drop_oldest(2))
     for delete in [*expired.log, *expired.queues, *expired.index]:
         delete()
     broker.stop()
@@ -192,7 +193,7 @@ def test_a_torn_tail_after_a_crash_is_only_a_remark(broker: Broker, tmp_path: Pa
 
 def test_keys_that_are_not_written_yet_are_only_a_remark(broker: Broker, tmp_path: Path) -> None:
     broker.fill(5)
-    broker.store.flush_index()
+    finished(broker.store.flush_index())
     broker.fill(5)
 
     result = checked(tmp_path)
@@ -214,7 +215,7 @@ class Growing:
         self.turns += 1
         if self.turns < 30:
             self.broker.fill(3)
-            self.broker.store.flush_index()
+            finished(self.broker.store.flush_index())
 
 
 def test_a_store_that_grows_while_it_is_checked_is_sound(
@@ -235,13 +236,13 @@ def test_keys_that_are_written_while_the_index_is_looked_at_are_not_missing(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.fill(5)
-    broker.store.flush_index()
+    finished(broker.store.flush_index())
     broker.fill(5)
     window = IndexCheck._window
 
     def window_and_flush(self: IndexCheck, count: int) -> Any:
         found = window(self, count)
-        broker.store.flush_index()
+        finished(broker.store.flush_index())
         return found
 
     monkeypatch.setattr(IndexCheck, "_window", window_and_flush)
@@ -269,7 +270,7 @@ def test_beside_a_running_broker_the_log_is_read_up_to_what_is_dispatched(
     broker: Broker, tmp_path: Path
 ) -> None:
     broker.fill(40)
-    broker.store.flush_index()
+    finished(broker.store.flush_index())
     end = broker.store.log.end
     overwrite(
         tmp_path / "commitlog" / f"{end // LOG_FILE * LOG_FILE:020d}",

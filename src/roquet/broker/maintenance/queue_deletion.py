@@ -129,6 +129,5 @@ class QueueDeletion:
             now = [
                 queue for queue in self._store.queues if queue in leaving or queue.topic == topic
             ]
-            for work in self._store.checkpoint_works(now):
-                work()
+            self._store.make_checkpoint(now)
             leaving.update((queue, queue.log_end) for queue in now)
