@@ -1,4 +1,4 @@
-"""Options of the commands that connect to a cluster: access keys and TLS.
+"""Options of the commands that connect to a cluster: name servers, access keys, TLS.
 
 Secrets are read from the environment or a file and have no option, because all users of a machine
 can read its command lines.
@@ -47,6 +47,23 @@ def access_options(command: F) -> F:
         if name not in SECRETS:
             _option(name)(command)
     return command
+
+
+def cluster_options(command: F) -> F:
+    """Add the options that say which cluster to connect to, and how: `name_server` and access."""
+    return _name_server(access_options(command))
+
+
+_name_server = click.option(
+    "-n",
+    "--namesrv",
+    "name_server",
+    envvar="NAMESRV_ADDR",
+    default="127.0.0.1:9876",
+    show_default=True,
+    metavar="HOST:PORT;...",
+    help="The name servers. [env: NAMESRV_ADDR]",
+)
 
 
 def _option(name: str) -> Callable[[F], F]:

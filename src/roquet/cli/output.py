@@ -1,4 +1,4 @@
-"""Output of commands: tables, times, progress bars, errors, exit codes.
+"""Output of commands: tables, JSON, times, progress bars, errors, exit codes.
 
 Peers choose the names of topics, groups and clients, so all text goes through `printable` or is
 JSON.
@@ -30,6 +30,9 @@ DRIVE_FAILED: Final = 74
 """The exit code of a broker whose drive failed while it ran: EX_IOERR of BSD's sysexits.h."""
 
 _with_all_letters: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def show(text: str) -> None:

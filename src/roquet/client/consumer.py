@@ -9,7 +9,7 @@ from typing import Final, Self, Unpack
 
 from roquet.client._consume.allocation import Strategy, average
 from roquet.client._consume.context import MemberContext
-from roquet.client._consume.local_offsets import local_offsets
+from roquet.client._consume.local_offsets import LocalOffsets
 from roquet.client._consume.member import Member
 from roquet.client._consume.message_stream import MessageStream
 from roquet.client._consume.offsets import BrokerOffsets, OffsetStore, Start
@@ -106,7 +106,7 @@ class Consumer(Client):
         offsets: OffsetStore
         send_back: SendBack | NoSendBack
         if broadcast:
-            offsets = local_offsets(offsets_folder, self.config.client_id, group, session.runtime)
+            offsets = LocalOffsets(offsets_folder, self.config.client_id, group, session.runtime)
             send_back = NoSendBack()
         elif offsets_folder is not None:
             raise ConfigError(

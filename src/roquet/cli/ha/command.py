@@ -7,50 +7,34 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from roquet.cli.access import access, access_options
+from roquet.cli.access import access, access_options, cluster_options
 from roquet.cli.configuration import broker_config
-from roquet.cli.output import end, show, table
+from roquet.cli.output import end, json_option, show, table
 from roquet.errors import RoquetError
 
 if TYPE_CHECKING:
     from roquet.admin.cluster import Cluster
     from roquet.admin.ha import Member, Replicas
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _NOTHING: Final = "-"
-_one_of_them = click.option(
-    "-n",
-    "--namesrv",
-    "name_servers",
-    envvar="NAMESRV_ADDR",
-    default="127.0.0.1:9876",
-    show_default=True,
-    metavar="HOST:PORT;...",
-    help="The name servers. [env: NAMESRV_ADDR]",
-)
 
 
-def _name_servers(command: F) -> F:
-    """Add the options that say which cluster to connect to, and how."""
-    return _one_of_them(access_options(command))
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group()
 def ha() -> None:
     """Show replication, promote a slave, let a former master rejoin."""
 
 
 @ha.command(short_help="Show the lag of each slave, and its reason.")
-@_name_servers
+@cluster_options
 @click.option("-b", "--broker", "name", metavar="NAME", help="Only the brokers of this name.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(name_servers: str, name: str | None, as_json: bool) -> None:
+@json_option
+def status(name_server: str, name: str | None, as_json: bool) -> None:
     """Show masters and slaves: where the log of each ends, its lag in bytes and seconds, and why.
 
     The first table is what each broker reports of itself. The second table is what each master
@@ -58,7 +42,7 @@ def status(name_servers: str, name: str | None, as_json: bool) -> None:
     """
     from roquet.admin.ha import all_replicas
 
-    found = run(name_servers, lambda cluster: all_replicas(cluster, name))
+    found = run(name_server, lambda cluster: all_replicas(cluster, name))
     if not found:
         end(f"no broker{'' if name is None else f' {name}'} is registered at the name servers")
     if as_json:
@@ -86,7 +70,7 @@ def status(name_servers: str, name: str | None, as_json: bool) -> None:
 
 
 @ha.command(short_help="Make a slave the master.")
-@_name_servers
+@cluster_options
 @click.argument("address", metavar="HOST:PORT")
 @click.option(
     "--role",
@@ -103,7 +87,7 @@ def status(name_servers: str, name: str | None, as_json: bool) -> None:
 @click.option(
     "--force", "forced", is_flag=True, help="Promote even if acknowledged messages are lost."
 )
-def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bool) -> None:
+def promote(name_server: str, address: str, role: str, fenced: bool, forced: bool) -> None:
     """Make the slave at HOST:PORT the master of its broker name. It restarts with brokerId 0.
 
     The promotion is refused while the old master answers; if the old master cannot be reached,
@@ -114,7 +98,7 @@ def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bo
     from roquet.admin.ha import promote as promote_slave
 
     run(
-        name_servers,
+        name_server,
         lambda cluster: promote_slave(cluster, address, role, fenced=fenced, forced=forced),
     )
     show(f"{address} is now the master")
@@ -172,31 +156,26 @@ def rejoin(
     index. They are saved in a folder of its store that `roquet store dump` reads, or with -o as
     lines of JSON. FILE gets brokerRole=SLAVE and a brokerId. Start the broker afterwards.
     """
-    from roquet.cli.ha.rejoin import Rejoin
+    from roquet.cli.ha.rejoin import rejoin as rejoin_master
 
     config = broker_config(path, name_servers)
-    work = Rejoin(config, master, broker_id, output)
     try:
-        work.look()
-        if not dry_run:
-            work.do()
+        rejoin_master(config, master, broker_id, output, is_dry_run=dry_run)
     except (RoquetError, ValueError, OSError) as error:
         end(str(error))
-    finally:
-        work.close()
 
 
 def _member_rows(found: list[Replicas]) -> Iterator[tuple[str, ...]]:
     for replicas in found:
         for member in replicas.members:
             state, reason = _state(member)
-            behind = None if member.broker_id == 0 else replicas.behind(member)
+            lag = None if member.broker_id == 0 else replicas.behind(member)
             yield (
                 member.name,
                 str(member.broker_id),
                 member.address,
                 _count(member.end),
-                _count(behind),
+                _count(lag),
                 state,
                 reason,
             )
@@ -234,12 +213,12 @@ def _count(number: int | None) -> str:
     return _NOTHING if number is None else f"{number:,}"
 
 
-def run(name_servers: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
+def run(name_server: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
     """Return the result of `work` with a connected cluster; an error ends the command."""
     from roquet.admin.cluster import Cluster
 
     async def inside() -> T:
-        async with Cluster(name_servers, **access()) as cluster:
+        async with Cluster(name_server, **access()) as cluster:
             return await work(cluster)
 
     try:

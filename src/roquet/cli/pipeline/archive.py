@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from roquet.cli.access import access_values
+from roquet.cli.access import access_values, cluster_options
 from roquet.cli.output import end
 from roquet.cli.pipeline.progress import JobProgress
 from roquet.cli.pipeline.session import (
     file_format_option,
-    json_option,
-    name_servers,
     on_spark,
     read_options,
     topic_options,
@@ -40,7 +38,7 @@ Compaction writes all small files of that day once more, so a low number would c
 
 @click.command(short_help="Archive topics to Parquet, each message once.")
 @click.argument("folder", metavar="FOLDER")
-@name_servers
+@cluster_options
 @topic_options
 @click.option(
     "--store-dir",
@@ -81,7 +79,6 @@ Compaction writes all small files of that day once more, so a low number would c
 @file_format_option
 @click.option("--compact", "compacts", is_flag=True, help="Merge the small files of each day.")
 @read_options
-@json_option
 @on_spark
 def archive(
     spark: SparkSession,
@@ -108,16 +105,15 @@ def archive(
     if (available_now or rows_max) and not is_stream:
         end("--available-now and --max-rows need --stream")
     source = _source(may_be_none=compacts and not is_stream, **which)
-    output = _Output(as_json)
     if source is not None:
         job = Archive(source, folder, file_format)
         if is_stream:
             return _stream(
-                spark, job, ArchiveTrigger(trigger_s, rows_max, available_now), compacts, output
+                spark, job, ArchiveTrigger(trigger_s, rows_max, available_now), compacts, as_json
             )
-        _once(spark, job, output)
+        _once(spark, job, as_json)
     if compacts:
-        _compact(spark, Compaction(folder, file_format=file_format), output)
+        _compact(spark, Compaction(folder, file_format=file_format), as_json)
     return None
 
 
@@ -144,16 +140,16 @@ def _source(
     return Topics(name_server, topics, pattern, access_values() | options)
 
 
-def _once(spark: SparkSession, job: Archive, output: _Output) -> None:
+def _once(spark: SparkSession, job: Archive, as_json: bool) -> None:
     from roquet.spark.pipelines.archive.job import archive as add_to_archive
 
-    with JobProgress(spark, "archiving", as_json=output.as_json) as progress:
+    with JobProgress(spark, "archiving", as_json=as_json) as progress:
         added = add_to_archive(spark, job, progress.planned)
-    output.added(added)
+    _show_added(added, as_json)
 
 
 def _stream(
-    spark: SparkSession, job: Archive, trigger: ArchiveTrigger, compacts: bool, output: _Output
+    spark: SparkSession, job: Archive, trigger: ArchiveTrigger, compacts: bool, as_json: bool
 ) -> None:
     """Archive until an interrupt. A batch that is interrupted adds nothing to the archive."""
     from roquet.spark.pipelines.archive.compaction import Compaction, compact
@@ -162,34 +158,27 @@ def _stream(
     small = Compaction(job.folder, files_min=FILES_MIN_OF_A_STREAM, file_format=job.file_format)
     with (
         suppress(KeyboardInterrupt),
-        JobProgress(spark, "archiving", as_json=output.as_json) as progress,
+        JobProgress(spark, "archiving", as_json=as_json) as progress,
     ):
         for added in archive_stream(spark, job, trigger, progress.planned):
-            output.added(added)
+            _show_added(added, as_json)
             if compacts and (done := compact(spark, small)).days:
-                output.compacted(done)
+                _show_compacted(done, as_json)
 
 
-def _compact(spark: SparkSession, job: Compaction, output: _Output) -> None:
+def _compact(spark: SparkSession, job: Compaction, as_json: bool) -> None:
     from roquet.spark.pipelines.archive.compaction import compact
 
-    with JobProgress(spark, "compacting", as_json=output.as_json):
+    with JobProgress(spark, "compacting", as_json=as_json):
         done = compact(spark, job)
-    output.compacted(done)
+    _show_compacted(done, as_json)
 
 
-@dataclass(frozen=True)
-class _Output:
-    """Prints each change of the archive, as text or as a line of JSON."""
+def _show_added(done: Archived, as_json: bool) -> None:
+    text = f"{done.rows:,} messages in {done.files:,} files added, {done.rows_in_all:,} in all"
+    click.echo(json.dumps(asdict(done)) if as_json else text)
 
-    as_json: bool
 
-    def added(self, done: Archived) -> None:
-        """Print how many messages were added."""
-        text = f"{done.rows:,} messages in {done.files:,} files added, {done.rows_in_all:,} in all"
-        click.echo(json.dumps(asdict(done)) if self.as_json else text)
-
-    def compacted(self, done: Compacted) -> None:
-        """Print how many files were merged."""
-        text = f"{done.files_before:,} files merged into {done.files_after:,}"
-        click.echo(json.dumps(asdict(done)) if self.as_json else text)
+def _show_compacted(done: Compacted, as_json: bool) -> None:
+    text = f"{done.files_before:,} files merged into {done.files_after:,}"
+    click.echo(json.dumps(asdict(done)) if as_json else text)

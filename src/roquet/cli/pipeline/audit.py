@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roquet.cli.access import access_values
+from roquet.cli.access import access_values, cluster_options
 from roquet.cli.output import FINDINGS, end, show, table
 from roquet.cli.pipeline.progress import JobProgress
 from roquet.cli.pipeline.session import (
-    json_option,
-    name_servers,
     on_spark,
     read_options,
     topic_options,
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Compare masters and slaves, message by message.")
-@name_servers
+@cluster_options
 @topic_options
 @click.option(
     "--left",
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
     help="Write a report with charts to this file.",
 )
 @read_options
-@json_option
 @on_spark
 def audit(
     spark: SparkSession,

@@ -10,7 +10,7 @@ from roquet.cli.pipeline.lag import lag
 from roquet.cli.pipeline.send import redrive, replay, restore
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group()
 def pipeline() -> None:
     """Spark jobs on topics. They run on this machine, or with --master on a Spark cluster.
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from roquet.cli.access import access
+from roquet.cli.access import access, cluster_options
 from roquet.cli.output import say, table
 from roquet.cli.pipeline.progress import status
-from roquet.cli.pipeline.session import json_option, name_servers, on_spark
+from roquet.cli.pipeline.session import on_spark
 from roquet.cli.values import duration
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Record the backlog of consumer groups in Parquet.")
 @click.argument("folder", metavar="FOLDER")
-@name_servers
+@cluster_options
 @click.option(
     "-g",
     "--group",
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a chart of all samples to this file.",
 )
-@json_option
 @on_spark
 def lag(
     spark: SparkSession,
@@ -75,7 +72,14 @@ def lag(
     from roquet.spark.pipelines.lag.job import lag as watch
     from roquet.spark.pipelines.lag.report import TITLES, lag_page, series_of
 
-    with _status() as on_sample:
+    with status("asking") as show:
+
+        def on_sample(found: Backlog) -> None:
+            group_count = len({each.group for each in found.queues})
+            backlog = sum(each.behind for each in found.queues)
+            text = f"{group_count} groups, backlog of {backlog:,} messages"
+            show("; ".join([text, *found.troubles]))
+
         for_s = math.inf if for_s is None else for_s
         done = watch(spark, Lag(name_server, folder, groups, every, for_s, access()), on_sample)
     series = series_of(spark.read.parquet(folder)) if done.rows else []
@@ -87,17 +91,3 @@ def lag(
         table(TITLES, [[str(cell) for cell in each.row()] for each in series])
     if done.failed:
         say(f"{done.failed} of {done.samples} samples are incomplete: a broker did not answer")
-
-
-@contextmanager
-def _status() -> Iterator[Callable[[Backlog], None]]:
-    """Show the latest sample on a terminal; yields the function that is called with each sample."""
-    with status("asking") as show:
-
-        def on_sample(found: Backlog) -> None:
-            groups = len({each.group for each in found.queues})
-            backlog = sum(each.behind for each in found.queues)
-            text = f"{groups} groups, backlog of {backlog:,} messages"
-            show("; ".join([text, *found.troubles]))
-
-        yield on_sample

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from roquet.cli.access import access_values
+from roquet.cli.access import access_values, cluster_options
 from roquet.cli.output import end, show, table
 from roquet.cli.pipeline.progress import JobProgress
 from roquet.cli.pipeline.session import (
     file_format_option,
-    json_option,
-    name_servers,
     on_spark,
     read_options,
 )
@@ -75,14 +73,14 @@ def choosing(command: F) -> F:
 
 def _sending_again(command: F) -> F:
     """Add the options that `replay` and `redrive` have in common."""
-    for option in (json_option, _write_options, read_options, _rate, _really, choosing):
+    for option in (_write_options, read_options, _rate, _really, choosing):
         option(command)
     return command
 
 
 @click.command(short_help="Send messages of an archive to a cluster.")
 @click.argument("folder", metavar="FOLDER")
-@name_servers
+@cluster_options
 @click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--to", help="The topic to send to, instead of their own.")
 @click.option(
@@ -94,7 +92,6 @@ def _sending_again(command: F) -> F:
 @choosing
 @_rate
 @_write_options
-@json_option
 @on_spark
 def restore(
     spark: SparkSession,
@@ -149,7 +146,7 @@ def restore(
 
 @click.command(short_help="Send messages of a topic to another topic.")
 @click.argument("topic")
-@name_servers
+@cluster_options
 @click.option("--to", required=True, help="The topic to send to.")
 @_sending_again
 @on_spark
@@ -163,7 +160,7 @@ def replay(spark: SparkSession, topic: str, **arguments: Any) -> None:
 
 @click.command(short_help="Send dead letters of a group to their topics.")
 @click.argument("group")
-@name_servers
+@cluster_options
 @click.option("--to", help="The topic to send to, instead of the one that each came from.")
 @_sending_again
 @on_spark

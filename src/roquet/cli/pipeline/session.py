@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from roquet.cli.access import access_options
-from roquet.cli.output import end
+from roquet.cli.output import end, json_option
 from roquet.cli.values import pairs
 from roquet.errors import RoquetError
 
@@ -33,23 +32,6 @@ _OUR_ERROR: Final = re.compile(
 """Matches the line of a roquet error in a traceback, and the note after it about what was read or
 written."""
 
-_name_servers = click.option(
-    "-n",
-    "--namesrv",
-    "name_server",
-    envvar="NAMESRV_ADDR",
-    default="127.0.0.1:9876",
-    show_default=True,
-    metavar="HOST:PORT;...",
-    help="The name servers. [env: NAMESRV_ADDR]",
-)
-
-
-def name_servers(command: F) -> F:
-    """Add the options that say which cluster to connect to, and how."""
-    return _name_servers(access_options(command))
-
-
 _topics = click.option("-t", "--topic", "topics", multiple=True, help="The topic; may be repeated.")
 _pattern = click.option(
     "--pattern",
@@ -62,9 +44,6 @@ _pattern = click.option(
 def topic_options(command: F) -> F:
     """Add the options that say which topics a job is about."""
     return _topics(_pattern(command))
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 read_options = click.option(
@@ -102,7 +81,7 @@ _master = click.option(
 
 
 def on_spark(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the Spark options to a command, and give it a session.
+    """Add --json and the Spark options to a command, and give it a session.
 
     An error ends the command with one line and exit code 2.
     """
@@ -124,7 +103,7 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
                 raise
             end(line)
 
-    for option in (_conf, _master):
+    for option in (_conf, _master, json_option):
         option(run)
     return run
 

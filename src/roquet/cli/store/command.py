@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from roquet.cli.output import FINDINGS, progress_bar, show, table, time_text
+from roquet.cli.output import FINDINGS, json_option, progress_bar, show, table, time_text
 from roquet.cli.store.directory import StoreLocation, on_a_store
 from roquet.cli.store.dump import dump
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from roquet.storetool.stat import Stat
 
 _FINDINGS_SHOWN: Final = 100
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group()
 def store() -> None:
     """Check, list, print and rebuild the files of a store of roquet or of Apache's 4.9 broker.
 
@@ -41,7 +40,7 @@ store.add_command(dump)
 
 @store.command(short_help="Compare log, queues, index and checkpoint.")
 @on_a_store
-@_json_option
+@json_option
 @click.option(
     "--limit",
     default=_FINDINGS_SHOWN,
@@ -116,7 +115,7 @@ def _show_checked(checked: Checked, limit: int) -> None:
 
 @store.command(name="ls", short_help="List topics and queues.")
 @on_a_store
-@_json_option
+@json_option
 @click.option("--topic", "topics", multiple=True, help="List only this topic; may be repeated.")
 def list_topics(as_json: bool, topics: tuple[str, ...], **where: Any) -> None:
     """List topics and queues: offsets, messages, bytes of files, first and last store time."""
@@ -163,7 +162,7 @@ def _listed_json(queue: QueueListing) -> dict[str, Any]:
 
 @store.command(short_help="Show sizes, counts and state.")
 @on_a_store
-@_json_option
+@json_option
 def stat(as_json: bool, **where: Any) -> None:
     """Show how large a store is, whether a broker runs on it, and whether it stopped cleanly."""
     from roquet.storetool.stat import stat as stat_of

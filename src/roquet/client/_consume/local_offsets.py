@@ -36,17 +36,23 @@ class LocalOffsets:
     crashed during the last. Offsets only grow, unless `reset` is called. There is at most one
     write at a time.
 
-    :param folder: the folder of all clients.
-    :raises ConfigError: the client id cannot be the name of a folder.
+    :param folder: the folder of all clients; None means that of Apache's client.
+    :raises ConfigError: there is no client id, or it cannot be the name of a folder.
     """
 
-    def __init__(self, folder: Path, client_id: str, group: str, runtime: Runtime) -> None:
+    def __init__(
+        self, folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime
+    ) -> None:
+        if client_id is None:
+            raise ConfigError(
+                "broadcast=True needs client_id: one per process, the same after each restart"
+            )
         if "/" in client_id or client_id in ("", ".", ".."):
             raise ConfigError(
                 f"client_id {client_id!r} cannot be the name of a folder: "
                 "use a text without slashes, other than . and .."
             )
-        self._folder = folder / client_id / group
+        self._folder = Path(folder or Path.home() / ".rocketmq_offsets") / client_id / group
         self._runtime = runtime
         self._offsets: dict[MessageQueue, int] = {}
         self._is_saved = True
@@ -104,23 +110,6 @@ class LocalOffsets:
             ) from error
         finally:
             self._writing = None
-
-
-def local_offsets(
-    folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime
-) -> LocalOffsets:
-    """The offset store of a broadcasting member.
-
-    :param folder: the folder of all clients; None means that of Apache's client.
-    :raises ConfigError: there is no client id, or it cannot be the name of a folder.
-    """
-    if client_id is None:
-        raise ConfigError(
-            "broadcast=True needs client_id: one per process, the same after each restart"
-        )
-    return LocalOffsets(
-        Path(folder or Path.home() / ".rocketmq_offsets"), client_id, group, runtime
-    )
 
 
 def _to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class OffsetStore(Protocol):
     """A store of consumer offsets.
 
     The brokers store the offsets of a group, a local file those of a broadcasting member
-    (`local_offsets`).
+    (`LocalOffsets`).
     """
 
     async def open(self) -> None:

@@ -76,10 +76,9 @@ class PullPosition:
         """
         stands_still = result.next_offset <= self.offset
         self.broker_id = result.suggested_broker_id
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            self.offset = result.next_offset
-            return ILLEGAL_OFFSET_DELAY_MS
         self.offset = result.next_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            return ILLEGAL_OFFSET_DELAY_MS
         return max(0.0, STANDSTILL_MS - elapsed_ms) if stands_still else 0.0
 
 
