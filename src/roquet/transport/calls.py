@@ -113,11 +113,12 @@ class Calls:
         for request in requests:
             request.opaque = self._opaque()
         frames = b"".join([self._encode(request) for request in requests])
-        waiting: list[asyncio.Future[Command]] = [self._loop.create_future() for _ in requests]
-        for request, future in zip(requests, waiting, strict=True):
-            self.waiting[request.opaque] = future
+        began: dict[int, asyncio.Future[Command]] = {
+            request.opaque: self._loop.create_future() for request in requests
+        }
+        self.waiting |= began
         wire.send(frames)
-        return waiting
+        return list(began.values())
 
     def begin_to_ask(self, request: Command) -> asyncio.Future[Command]:
         """As `ask`, without waiting, so that a caller can ask thousands of peers and then wait.

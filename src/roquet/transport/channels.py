@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.command import Command
@@ -51,7 +52,7 @@ class Channels:
         self._handlers: Mapping[int, Handler] = {} if handlers is None else handlers
         self._encode = Command.encode if credentials is None else credentials.encode
         self._tls = None if tls is None else tls.context()
-        self._all_gone = asyncio.Event()
+        self._all_closed = asyncio.Event()
         self._open: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}
         self._peers = Peers(CALLER)
@@ -69,22 +70,19 @@ class Channels:
         if opening is None:
             opening = asyncio.get_running_loop().create_task(self._connect(address))
             self._opening[address] = opening
-            opening.add_done_callback(self._opened(address))
+            opening.add_done_callback(partial(self._opened, address))
         return await asyncio.shield(opening)
 
-    def _opened(self, address: str) -> Callable[[asyncio.Task[Connection]], None]:
-        def forget(opening: asyncio.Task[Connection]) -> None:
-            self._opening.pop(address, None)
-            if not opening.cancelled():
-                # read the error: if its callers were cancelled, asyncio would log it as unhandled
-                opening.exception()
-
-        return forget
+    def _opened(self, address: str, opening: asyncio.Task[Connection]) -> None:
+        self._opening.pop(address, None)
+        if not opening.cancelled():
+            # read the error: if its callers were cancelled, asyncio would log it as unhandled
+            opening.exception()
 
     async def _connect(self, address: str) -> Connection:
         try:
             host, port = split_address(address)
-            connection = await self._connected(host, port, self._closed(address))
+            connection = await self._connected(host, port, partial(self._closed, address))
         except (OSError, TimeoutError) as error:
             if self._tls is not None and (failed := handshake_error(address, error)) is not None:
                 raise failed from error
@@ -117,14 +115,11 @@ class Channels:
             raise
         return connection
 
-    def _closed(self, address: str) -> Callable[[Connection], None]:
-        def forget(connection: Connection) -> None:
-            if self._open.get(address) is connection:
-                del self._open[address]
-            if not self._open:
-                self._all_gone.set()
-
-        return forget
+    def _closed(self, address: str, connection: Connection) -> None:
+        if self._open.get(address) is connection:
+            del self._open[address]
+        if not self._open:
+            self._all_closed.set()
 
     async def call(self, address: str, request: Command, timeout_ms: int) -> Command:
         """Send a request to `address` and return its response, whatever its response code.
@@ -150,10 +145,9 @@ class Channels:
 
     def forget_all_but(self, addresses: set[str]) -> None:
         """Close the connections to addresses that are in no route any more."""
-        for connection in [
-            self._open[address] for address in self._open if address not in addresses
-        ]:
-            connection.end()
+        for address, connection in list(self._open.items()):
+            if address not in addresses:
+                connection.end()
 
     async def close(self) -> None:
         if self._sweep is not None:
@@ -166,10 +160,10 @@ class Channels:
             await self._good_bye()
 
     async def _good_bye(self) -> None:
-        self._all_gone.clear()
+        self._all_closed.clear()
         try:
             async with asyncio.timeout(GOOD_BYE_S):
-                await self._all_gone.wait()
+                await self._all_closed.wait()
         except TimeoutError:
             for connection in list(self._open.values()):
                 connection.abort()

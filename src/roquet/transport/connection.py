@@ -153,7 +153,7 @@ class Connection(Wire):
     def held(self, now: float) -> tuple[int, int]:
         if self._transport is None:
             return 0, 0
-        unread = self._transport.get_write_buffer_size()
+        unread = self.unread
         self._reading.look(self._sent, unread, now, self.peers.limits.idle_s)
         return unread, self.unanswered
 

@@ -18,29 +18,11 @@ log = logging.getLogger(__name__)
 PERIOD_S: Final = 0.25
 """Period of the timer whose lateness is measured."""
 _MINUTE_S: Final = 60.0
+# fmt: off
 _STEPS_MS: Final = (
-    1,
-    2,
-    3,
-    5,
-    7,
-    10,
-    15,
-    20,
-    30,
-    50,
-    70,
-    100,
-    150,
-    200,
-    300,
-    500,
-    700,
-    1000,
-    2000,
-    5000,
-    10_000,
+    1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000, 5000, 10_000,
 )
+# fmt: on
 """Upper bounds of the histogram's buckets; a last bucket takes longer delays."""
 _NAMED: Final = 5
 """Request codes named in a log line, the most frequent ones."""

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from roquet.common import descriptors
 from roquet.common.limited_log import LimitedLog
+from roquet.common.loop_time import now_s
 from roquet.common.shared_places import Shares, network_of
 from roquet.transport.limits import PeerLimits
 from roquet.transport.loop_watchdog import LoopWatchdog
@@ -117,9 +118,8 @@ class Peers:
         why_not = self._why_not(peer.peer_host_name, network)
         if why_not:
             self.refused += 1
-            now = asyncio.get_running_loop().time()
             text = "connection refused: peer=%s reason=%s"
-            self._limited_log.warning(why_not, now, text, peer.peer_address, why_not)
+            self._limited_log.warning(why_not, now_s(), text, peer.peer_address, why_not)
             return False
         self.connections[peer] = None
         self.connections_peak = max(self.connections_peak, len(self.connections))
@@ -153,7 +153,7 @@ class Peers:
         """
         if not self._shares.owe(newcomer):
             return False
-        now = asyncio.get_running_loop().time()
+        now = now_s()
         peers = self._of_network[next(iter(self._shares.crowds))]
         ended = max(peers, key=lambda peer: peer.still_s(now)[1])
         text = "connection closed, another address needs one: peer=%s of_its_network=%d limit=%s"
@@ -169,33 +169,23 @@ class Peers:
         Port scanners do so often: one line a minute for all peers.
         """
         self.ended += 1
-        now = asyncio.get_running_loop().time()
         text = "connection closed, the peer broke the protocol: peer=%s error=%s"
-        self._limited_log.warning("broken", now, text, peer.peer_address, why)
+        self._limited_log.warning("broken", now_s(), text, peer.peer_address, why)
 
     def failed(self, peer: Named, code: int, why: str) -> None:
         """Log an unexpected error of a request: one line a minute per request code and host."""
-        now = asyncio.get_running_loop().time()
         kind = f"failed {code} {peer.peer_host_name}"
-        self._limited_log.tell(
-            logging.ERROR,
-            kind,
-            now,
-            "request failed: code=%s peer=%s error=%s",
-            code,
-            peer.peer_address,
-            why,
-        )
+        text = "request failed: code=%s peer=%s error=%s"
+        self._limited_log.tell(logging.ERROR, kind, now_s(), text, code, peer.peer_address, why)
 
     def no_room(self, code: int, error: OSError) -> None:
         """Log a request that found no room on the drive: one line a minute for all peers."""
-        now = asyncio.get_running_loop().time()
         text = (
             "no room on the drive, requests that need more room are refused, make room there: "
             "code=%s file=%s error=%s"
         )
         self._limited_log.tell(
-            logging.ERROR, "no room", now, text, code, error.filename, error.strerror
+            logging.ERROR, "no room", now_s(), text, code, error.filename, error.strerror
         )
 
     def closed(self, peer: Peer) -> None:
@@ -219,7 +209,7 @@ class Peers:
 
     def look(self) -> None:
         """Add up what all connections hold, and close some if it is too much."""
-        now = asyncio.get_running_loop().time()
+        now = now_s()
         answers = requests = 0
         for peer in self.connections:
             of_answers, of_requests = peer.held(now)
@@ -291,10 +281,9 @@ class Peers:
         :param also: called at each sweep.
         """
         timeout_s = min(self.limits.idle_s, self.limits.partial_s)
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(timeout_s / _LOOKS_PER_TIMEOUT)
-            now = loop.time()
+            now = now_s()
             for peer in list(peers()):
                 why = peer.why_end(now)
                 if why:
@@ -345,7 +334,7 @@ class Descriptors:
         self._failed_at = 0.0
 
     def look(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = now_s()
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:

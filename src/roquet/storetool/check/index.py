@@ -16,7 +16,7 @@ import numpy as np
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.storage.index.layout import ENTRY, key_hash
 from roquet.storetool.check.findings import Findings, Kind
-from roquet.storetool.check.index_chains import check_chains
+from roquet.storetool.check.index_chains import ChainCheck
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.index_files import Entries, IndexReader, Shape
 from roquet.storetool.read.log_scan import LogScan, RecordColumns
@@ -159,13 +159,8 @@ class IndexCheck:
         self._report_missing(wrong, scan.bad_bodies, *reach)
         for file, reader in enumerate(self._readers):
             known = {stray.number for stray in wrong if stray.file == file}
-            check_chains(
-                reader,
-                self._files.name(reader.path),
-                self._findings,
-                known,
-                is_growing=self._is_growing,
-            )
+            name = self._files.name(reader.path)
+            ChainCheck(reader, name, self._findings, known, is_growing=self._is_growing).check()
 
     def _is_wrong(self, stray: _Stray, scan: LogScan) -> bool:
         """Whether the record that an entry points to has no such key; the record is read again."""
@@ -177,33 +172,25 @@ class IndexCheck:
         return stray.key_hash not in {key_hash(record.topic, key.decode()) for key in record.keys}
 
     def _report_stray(self, stray: _Stray) -> None:
-        reader = self._readers[stray.file]
         record = record_at(self._files.log, stray.at)
         why = record if isinstance(record, str) else "that record has no key with this hash"
-        text = (
-            f"entry {stray.number} (hash {stray.key_hash}) "
-            f"points to physical offset {stray.at}: {why}"
-        )
-        name = self._files.name(reader.path)
-        self._findings.add(Kind.INDEX_ENTRY, name, reader.shape.entry_at(stray.number), text)
+        what = f"entry {stray.number} (hash {stray.key_hash})"
+        self._add(stray, f"{what} points to physical offset {stray.at}: {why}")
 
     def _report_beyond(self, beyond: list[_Stray], scan: LogScan) -> None:
         """Report entries that point beyond the log's end, with one finding per index file."""
         for file in sorted({stray.file for stray in beyond}):
             strays = [stray for stray in beyond if stray.file == file]
-            what = (
-                f"entry {strays[0].number} points"
-                if len(strays) == 1
-                else f"{len(strays)} entries point"
-            )
-            reader = self._readers[file]
-            text = f"{what} beyond the log's end at {scan.end} (to {strays[0].at})"
-            self._findings.add(
-                Kind.INDEX_ENTRY,
-                self._files.name(reader.path),
-                reader.shape.entry_at(strays[0].number),
-                text,
-            )
+            first = strays[0]
+            what = f"{len(strays)} entries point"
+            if len(strays) == 1:
+                what = f"entry {first.number} points"
+            self._add(first, f"{what} beyond the log's end at {scan.end} (to {first.at})")
+
+    def _add(self, stray: _Stray, text: str) -> None:
+        reader = self._readers[stray.file]
+        at = reader.shape.entry_at(stray.number)
+        self._findings.add(Kind.INDEX_ENTRY, self._files.name(reader.path), at, text)
 
     def _report_missing(
         self, wrong: list[_Stray], bad_bodies: set[int], begin: int, end: int
@@ -225,12 +212,8 @@ class IndexCheck:
         )
         kept &= ~np.isin(places, list(bad_bodies))
         late = {(stray.at, stray.key_hash) for stray in self._strays}
-        kept &= np.array(
-            [
-                (at, key) not in late
-                for at, key in zip(places.tolist(), hashes.tolist(), strict=True)
-            ]
-        )
+        pairs = zip(places.tolist(), hashes.tolist(), strict=True)
+        kept &= np.array([pair not in late for pair in pairs])
         before = kept & (places < begin)
         after = kept & (places > end)
         if before.any():
@@ -244,27 +227,24 @@ class IndexCheck:
             )
             kept &= ~after
         rows = np.flatnonzero(kept & ~before)
-        for run in (
-            np.split(rows, np.flatnonzero(np.diff(numbers[rows]) > _NEAR) + 1) if len(rows) else []
-        ):
-            self._report_run(places[run])
+        if len(rows):
+            for run in np.split(rows, np.flatnonzero(np.diff(numbers[rows]) > _NEAR) + 1):
+                self._report_run(places[run])
 
     def _reach(self) -> tuple[int, int]:
         """Return the physical offsets of the first and the last record with an entry."""
         headers = [reader.header() for reader in self._readers]
-        return (
-            (headers[0].begin_at, max(header.end_at for header in headers)) if headers else (0, 0)
-        )
+        if not headers:
+            return 0, 0
+        return headers[0].begin_at, max(header.end_at for header in headers)
 
     def _report_run(self, places: Ints) -> None:
         first, last = int(places[0]), int(places[-1])
         path, index = self._files.log.place(first)
         what = "a key" if len(places) == 1 else f"{len(places)} keys"
-        where = (
-            f"the record at physical offset {first}"
-            if first == last
-            else f"the records from {first} to {last}"
-        )
+        where = f"the records from {first} to {last}"
+        if first == last:
+            where = f"the record at physical offset {first}"
         text = f"{what} of {where} cannot be found: no index entry"
         self._findings.add(Kind.INDEX_MISSING, self._files.name(path), index, text)
 

@@ -16,10 +16,8 @@ _AT_ONCE: Final = 1 << 20
 """Entries of one read."""
 
 
-def check_chains(
-    reader: IndexReader, name: str, findings: Findings, known: Set[int], *, is_growing: bool
-) -> None:
-    """Check the hash chains of an index file.
+class ChainCheck:
+    """Checks the hash chains of an index file.
 
     Each slot must have the number of its newest entry, each entry the number of an older entry of
     the same slot, and each entry must be in a chain.
@@ -31,23 +29,6 @@ def check_chains(
     :param known: numbers of entries that are known to be wrong.
     :param is_growing: whether a broker may be adding entries.
     """
-    count = reader.header().count
-    if count > reader.shape.entries:
-        text = (
-            f"the header says {count - 1} entries, the file has room for {reader.shape.entries - 1}"
-        )
-        findings.add(Kind.INDEX_FILE, name, COUNT_AT, text)
-        return
-    slots = reader.slots().astype(np.int64)
-    _Chains(reader, name, findings, known, count, slots, is_growing).check()
-
-
-class _Chains:
-    """One check of one index file.
-
-    :param count: the number of the next entry, by the header.
-    :param slots: the hash slots.
-    """
 
     def __init__(
         self,
@@ -55,34 +36,38 @@ class _Chains:
         name: str,
         findings: Findings,
         known: Set[int],
-        count: int,
-        slots: Ints,
+        *,
         is_growing: bool,
     ) -> None:
         self._reader = reader
         self._name = name
         self._findings = findings
-        self._known = known
-        self._count = count
-        self._slots = slots
+        self._known = list(known)
         self._is_growing = is_growing
-        self._end = (
-            min(reader.shape.entries, max(count, int(slots.max(initial=0)) + 1))
-            if is_growing
-            else count
-        )
-        self._hashes: Ints = np.zeros(self._end, np.int64)
-        self._is_named: Bools = np.zeros(self._end, bool)
+        self._count = reader.header().count
+        """The number of the next entry, by the header."""
 
     def check(self) -> None:
         """Add the findings of the file."""
+        room = self._reader.shape.entries
+        if self._count > room:
+            text = f"the header says {self._count - 1} entries, the file has room for {room - 1}"
+            self._findings.add(Kind.INDEX_FILE, self._name, COUNT_AT, text)
+            return
+        self._slots: Ints = self._reader.slots().astype(np.int64)
+        self._end = self._count
+        if self._is_growing:
+            self._end = min(room, max(self._count, int(self._slots.max(initial=0)) + 1))
+        self._hashes: Ints = np.zeros(self._end, np.int64)
+        self._is_named: Bools = np.zeros(self._end, bool)
         before = self._findings.count
         for first in range(1, self._end, _AT_ONCE):
             self._check_entries(first)
         self._check_slots()
         if self._findings.count == before and not self._known:
             self._check_reach()
-        self._check_used(before)
+        if self._findings.count == before:
+            self._check_used()
 
     def _check_entries(self, first: int) -> None:
         """Check that each entry has the number of an older entry of the same slot, or 0."""
@@ -95,7 +80,7 @@ class _Chains:
         self._is_named[older] = True
         slots = len(self._slots)
         is_same = (older == 0) | (self._hashes[older] % slots == self._hashes[numbers] % slots)
-        is_same |= np.isin(older, list(self._known)) | np.isin(numbers, list(self._known))
+        is_same |= np.isin(older, self._known) | np.isin(numbers, self._known)
         for row in np.flatnonzero(~is_back | ~is_same).tolist():
             why = "it is of another slot" if is_back[row] else "it is not older"
             text = f"entry {first + row} has entry {previous[row]} as the one before it: {why}"
@@ -109,9 +94,7 @@ class _Chains:
         exists = (named > 0) & (named < self._end)
         newest = np.where(exists, named, 0)
         self._is_named[newest] = True
-        is_own = (self._hashes[newest] % len(self._slots) == used) | np.isin(
-            newest, list(self._known)
-        )
+        is_own = (self._hashes[newest] % len(self._slots) == used) | np.isin(newest, self._known)
         for row in np.flatnonzero(~exists | ~is_own).tolist():
             why = "which is of another slot" if exists[row] else "which does not exist"
             text = f"slot {used[row]} has entry {named[row]}, {why}"
@@ -123,9 +106,9 @@ class _Chains:
             at = self._reader.shape.entry_at(number + 1)
             self._findings.add(Kind.INDEX_ENTRY, self._name, at, text)
 
-    def _check_used(self, before: int) -> None:
+    def _check_used(self) -> None:
         used = self._reader.header().used_slots
         counted = int(np.count_nonzero(self._slots))
-        if used != counted and not self._is_growing and self._findings.count == before:
+        if used != counted and not self._is_growing:
             text = f"the header says that {used} slots are in use, but {counted} are"
             self._findings.add(Kind.INDEX_FILE, self._name, USED_SLOTS_AT, text)
