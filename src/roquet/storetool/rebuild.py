@@ -89,7 +89,7 @@ def ext_file_size(root: Path) -> int | None:
 
 
 @dataclass(slots=True)
-class _Lives:
+class _LiveRecords:
     """Decides which records get queue entries: not those of topics that were deleted.
 
     If a topic was deleted and created again, its queues begin again at a lower queue offset. The
@@ -166,12 +166,12 @@ def rebuild(
     disk = RealDisk()
     lock = disk.lock(files.root / "lock")
     try:
-        lives = _Lives(kept_topics(files.root), {}, {})
-        checked = _check_log(files, lives, progress)
+        live_records = _LiveRecords(kept_topics(files.root), {}, {})
+        checked = _check_log(files, live_records, progress)
         known = Checkpoint(disk, files.root / "checkpoint")
         known.load()
         with _recovered_if_interrupted(disk, files.root) as checkpoint:
-            count = _Rebuild(disk, files, plan, lives, checked, known.mark).run(
+            count = _Rebuild(disk, files, plan, live_records, checked, known.mark).run(
                 checkpoint, progress
             )
             return Rebuilt(count, len(checked.bad_bodies))
@@ -179,7 +179,9 @@ def rebuild(
         lock.release()
 
 
-def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]) -> LogScan:
+def _check_log(
+    files: StoreFiles, live_records: _LiveRecords, progress: Callable[[int], None]
+) -> LogScan:
     """Walk through the whole log before anything is changed.
 
     :raises StoreError: files are missing, or records are damaged.
@@ -196,7 +198,7 @@ def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]
     for rows in scan:
         if scan.damages:
             break
-        lives.take(rows)
+        live_records.take(rows)
         last = int(rows.at[-1])
     if scan.damages:
         damage = scan.damages[0]
@@ -243,13 +245,13 @@ class _Rebuild:
         disk: RealDisk,
         files: StoreFiles,
         plan: Plan,
-        lives: _Lives,
+        live_records: _LiveRecords,
         checked: LogScan,
         known: CheckpointMark | None,
     ) -> None:
         self._files = files
         self._plan = plan
-        self._lives = lives
+        self._live_records = live_records
         self._end = checked.end
         self._bad_bodies = checked.bad_bodies
         self._known = known
@@ -310,14 +312,14 @@ class _Rebuild:
     def _step_over(self, hole: Hole) -> None:
         # `_check_log` refuses every hole but records whose bodies are damaged.
         assert hole.request is not None, "a hole that is no record"
-        if self._plan.queues and self._lives.has(hole.request):
+        if self._plan.queues and self._live_records.has(hole.request):
             self._dispatch.step_over(hole)
 
     def _put(self, block: RecordBlock) -> None:
         rows = dispatch_rows.read_rows(block)
         assert rows is not None, "`_check_log` has found every record valid"
         if self._plan.queues:
-            self._lives.choose(block, rows)
+            self._live_records.choose(block, rows)
         else:
             rows.is_queued[:] = False
         self._dispatch.dispatch_rows(block, rows)

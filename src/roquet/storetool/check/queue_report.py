@@ -12,7 +12,7 @@ from roquet.storage.log.dispatch_request import DispatchRequest
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
 from roquet.storage.queues.ext import ADDRESS_MAX
 from roquet.storetool.check.findings import Findings, Kind
-from roquet.storetool.check.queue_walk import QueueScan, Slots
+from roquet.storetool.check.queue_walk import QueueRecords, QueueWalk
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.log_scan import LogScan
 from roquet.storetool.read.log_scanner import record_at
@@ -41,7 +41,7 @@ class QueueReport:
     """
     topic: str
     queue_id: int
-    walk: QueueScan
+    walk: QueueWalk
 
     @property
     def _name(self) -> str:
@@ -70,7 +70,7 @@ class QueueReport:
             self._add(Kind.OFFSET, place, text)
         if self.walk.suspects:
             self.walk.entries.files.look_again()
-        wrong = [slots[~self.walk.fits(slots)] for slots in self.walk.suspects]
+        wrong = [records[~self.walk.fits(records)] for records in self.walk.suspects]
         if wrong:
             self._report_suspects(np.concatenate(wrong))
 
@@ -100,56 +100,55 @@ class QueueReport:
             found |= is_blank & (places <= damage.start) & (damage.end <= at)
         return bool((found & (entries["size"] > 0)).all())
 
-    def _report_suspects(self, slots: Slots) -> None:
-        slots = slots[~np.isin(slots["at"], list(self.claimed))]
+    def _report_suspects(self, records: QueueRecords) -> None:
+        records = records[~np.isin(records["at"], list(self.claimed))]
         entries = self.walk.entries
         missing: list[Any] = []
-        for slot in slots:
-            offset = int(slot["offset"])
+        for record in records:
+            offset = int(record["offset"])
             entry = entries.read(offset, 1)
             if len(entry) and entry["size"][0] > 0:
                 # A record with a damaged body should have a blank as its entry.
                 if (
                     entry["size"][0] != BLANK_RECORD_SIZE
-                    or int(slot["at"]) not in self.scan.bad_bodies
+                    or int(record["at"]) not in self.scan.bad_bodies
                 ):
-                    self._report_entry(slot, entry[0])
+                    self._report_entry(record, entry[0])
                 continue
             if missing and int(missing[-1]["offset"]) + 1 != offset:
                 self._report_missing(missing)
                 missing = []
-            missing.append(slot)
+            missing.append(record)
         if missing:
             self._report_missing(missing)
 
-    def _report_entry(self, slot: Any, entry: Any) -> None:
-        offset = int(slot["offset"])
-        at = int(slot["at"])
+    def _report_entry(self, record: Any, entry: Any) -> None:
+        offset = int(record["offset"])
+        at = int(record["at"])
         place = self.walk.entries.files.place(offset * ENTRY_SIZE)
         what = f"the entry of queue offset {offset} of {self._name}"
-        record = f"its record at physical offset {at}"
+        its = f"its record at physical offset {at}"
         if int(entry["physical"]) != at:
             text = f"{what} points to physical offset {entry['physical']}, its record is at {at}"
-        elif int(entry["size"]) != int(slot["size"]):
-            text = f"{what} says {entry['size']} bytes, {record} has {slot['size']}"
+        elif int(entry["size"]) != int(record["size"]):
+            text = f"{what} says {entry['size']} bytes, {its} has {record['size']}"
         elif int(entry["tag_code"]) <= ADDRESS_MAX:
-            why = self.walk.wrong_unit(int(entry["tag_code"]), slot)
+            why = self.walk.wrong_unit(int(entry["tag_code"]), record)
             self._add(Kind.EXT_UNIT, place, f"{what}: {why}")
             return
-        elif slot["is_delayed"]:
-            text = (
-                f"{what} is due at {entry['tag_code']}, before it was stored at {slot['store_ms']}"
-            )
+        elif record["is_delayed"]:
+            stored_ms = record["store_ms"]
+            text = f"{what} is due at {entry['tag_code']}, before it was stored at {stored_ms}"
         else:
-            text = f"{what} has tag code {entry['tag_code']}, {record} has {slot['tag_code']}"
+            text = f"{what} has tag code {entry['tag_code']}, {its} has {record['tag_code']}"
         self._add(Kind.ENTRY, place, text)
 
-    def _report_missing(self, slots: list[Any]) -> None:
-        first, last = slots[0], slots[-1]
+    def _report_missing(self, records: list[Any]) -> None:
+        first, last = records[0], records[-1]
         found = self.walk.entries.files
         at = int(first["offset"]) * ENTRY_SIZE
         what = f"queue offsets {first['offset']} to {last['offset']} of {self._name}"
-        if len(slots) == 1:
+        if len(records) == 1:
             what = f"queue offset {first['offset']} of {self._name}"
         where = f"records from physical offset {first['at']} to {last['at']}"
         if any(start <= at < end for start, end in found.gaps):
@@ -209,9 +208,9 @@ class QueueReport:
         :returns: the number of findings.
         """
         count = self.findings.count
-        for run in (
-            np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if len(places) else []
-        ):
+        if not len(places):
+            return 0
+        for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1):
             offset = first + int(run[0])
             last = first + int(run[-1])
             at = int(found["physical"][run[0]])

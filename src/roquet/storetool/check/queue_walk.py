@@ -13,7 +13,7 @@ from roquet.storage.queues.ext import ADDRESS_MAX
 from roquet.storetool.read.log_scan import RecordColumns
 from roquet.storetool.read.queue_entries import QueueEntries
 
-_SLOTS: Final = np.dtype(
+_RECORD: Final = np.dtype(
     [
         ("offset", "i8"),
         ("at", "i8"),
@@ -24,26 +24,26 @@ _SLOTS: Final = np.dtype(
     ]
 )
 """Columns of the records of one queue; `offset` is the queue offset, `at` the physical offset."""
-Slots = npt.NDArray[Any]
+QueueRecords = npt.NDArray[Any]
 
 
-def slots_of(rows: RecordColumns, group: Ints) -> Slots:
+def records_of(rows: RecordColumns, group: Ints) -> QueueRecords:
     """Return the columns of some rows, which must be of one queue.
 
     :param group: row numbers.
     """
-    slots = np.empty(len(group), _SLOTS)
-    slots["offset"] = rows.queue_offset[group]
-    slots["at"] = rows.at[group]
-    slots["size"] = rows.size[group]
-    slots["tag_code"] = rows.tag_code[group]
-    slots["store_ms"] = rows.store_ms[group]
-    slots["is_delayed"] = rows.is_delayed[group]
-    return slots
+    records = np.empty(len(group), _RECORD)
+    records["offset"] = rows.queue_offset[group]
+    records["at"] = rows.at[group]
+    records["size"] = rows.size[group]
+    records["tag_code"] = rows.tag_code[group]
+    records["store_ms"] = rows.store_ms[group]
+    records["is_delayed"] = rows.is_delayed[group]
+    return records
 
 
 @dataclass(slots=True)
-class QueueScan:
+class QueueWalk:
     """Compares the records of one queue with its entries, as the walk through the log goes on.
 
     Invariant: `next` is the queue offset that the queue's next record should have; None before the
@@ -57,20 +57,20 @@ class QueueScan:
     next: int | None = None
     has_fit: bool = False
     """Whether any record matched its entry; those of an earlier, deleted topic do not."""
-    suspects: list[Slots] = field(default_factory=list)
+    suspects: list[QueueRecords] = field(default_factory=list)
     """Records that did not match their entries."""
     jumps: list[tuple[int, int, int]] = field(default_factory=list)
     """Gaps: the expected queue offset, the one that the record has, its physical offset."""
     misnumbered: list[tuple[int, int, int]] = field(default_factory=list)
     """Queue offset of an entry, physical offset of its record, and the record's queue offset."""
 
-    def take(self, slots: Slots) -> None:
+    def take(self, records: QueueRecords) -> None:
         """Compare the queue's next records with their entries."""
-        breaks = np.flatnonzero(np.diff(slots["offset"]) != 1) + 1
-        for run in np.split(slots, breaks) if len(breaks) else [slots]:
+        breaks = np.flatnonzero(np.diff(records["offset"]) != 1) + 1
+        for run in np.split(records, breaks) if len(breaks) else [records]:
             self._take_run(run)
 
-    def _take_run(self, run: Slots) -> None:
+    def _take_run(self, run: QueueRecords) -> None:
         """Compare records with consecutive queue offsets."""
         first = int(run["offset"][0])
         count = len(run)
@@ -94,7 +94,7 @@ class QueueScan:
             self.suspects.append(run[~fits].copy())
         self.next = first + count
 
-    def _take_misplaced(self, run: Slots) -> None:
+    def _take_misplaced(self, run: QueueRecords) -> None:
         """Keep records whose queue offsets are not the next ones and do not match entries."""
         assert self.next is not None
         if len(run) == 1 and self._is_numbered(run, self.next):
@@ -103,7 +103,7 @@ class QueueScan:
         else:
             self.suspects.append(run.copy())
 
-    def _is_numbered(self, run: Slots, offset: int) -> bool:
+    def _is_numbered(self, run: QueueRecords, offset: int) -> bool:
         """Whether the entry at queue offset `offset` points to the record in `run`."""
         entry = self.entries.read(offset, 1)
         return bool(len(entry)) and (entry["physical"][0], entry["size"][0]) == (
@@ -118,25 +118,25 @@ class QueueScan:
         self.misnumbered.clear()
         self.first = first
 
-    def fits(self, slots: Slots) -> Bools:
+    def fits(self, records: QueueRecords) -> Bools:
         """Return whether each record matches its entry.
 
-        :param slots: records in the order of their queue offsets.
+        :param records: records in the order of their queue offsets.
         """
-        first = int(slots["offset"][0])
-        found = self.entries.slots(first, int(slots["offset"][-1]) + 1 - first)[
-            slots["offset"] - first
+        first = int(records["offset"][0])
+        found = self.entries.slots(first, int(records["offset"][-1]) + 1 - first)[
+            records["offset"] - first
         ]
-        same: Bools = (found["physical"] == slots["at"]) & (found["size"] == slots["size"])
-        late = slots["is_delayed"] & (found["tag_code"] >= slots["store_ms"])
-        coded = ~slots["is_delayed"] & (found["tag_code"] == slots["tag_code"])
+        same: Bools = (found["physical"] == records["at"]) & (found["size"] == records["size"])
+        late = records["is_delayed"] & (found["tag_code"] >= records["store_ms"])
+        coded = ~records["is_delayed"] & (found["tag_code"] == records["tag_code"])
         has_unit = found["tag_code"] <= ADDRESS_MAX
         good: Bools = same & (late | coded)
         for row in np.flatnonzero(same & has_unit).tolist():
-            good[row] = self.wrong_unit(int(found["tag_code"][row]), slots[row]) == ""
+            good[row] = self.wrong_unit(int(found["tag_code"][row]), records[row]) == ""
         return good
 
-    def wrong_unit(self, address: int, slot: Any) -> str:
+    def wrong_unit(self, address: int, record: Any) -> str:
         """Return what is wrong with an entry's extension unit, or an empty text.
 
         :param address: what the entry has in place of its tag code.
@@ -144,12 +144,14 @@ class QueueScan:
         unit = self.entries.unit(address)
         if unit is None:
             return "it has the address of an extension unit, but there is none"
-        if unit.store_ms != slot["store_ms"]:
-            stored = f"stored at {unit.store_ms}, this one at {slot['store_ms']}"
+        if unit.store_ms != record["store_ms"]:
+            stored = f"stored at {unit.store_ms}, this one at {record['store_ms']}"
             return f"its extension unit is of a record that was {stored}"
         # A delayed record's entry has the delivery time in place of the tag code.
         code = unit.tag_code
-        is_right = code >= slot["store_ms"] if slot["is_delayed"] else code == slot["tag_code"]
+        is_right = code == record["tag_code"]
+        if record["is_delayed"]:
+            is_right = code >= record["store_ms"]
         if is_right:
             return ""
-        return f"its extension unit has the tag code {code}, the record's is {slot['tag_code']}"
+        return f"its extension unit has the tag code {code}, the record's is {record['tag_code']}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from roquet.storetool.check.findings import Findings
 from roquet.storetool.check.queue_report import QueueReport
-from roquet.storetool.check.queue_walk import QueueScan, slots_of
+from roquet.storetool.check.queue_walk import QueueWalk, records_of
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.log_scan import LogScan, RecordColumns
 from roquet.storetool.read.queue_entries import entries_of
@@ -34,8 +34,8 @@ class QueueCheck:
         self._findings = findings
         self._kept_topics = kept_topics
         self.redone_from = redone_from
-        self.walks: dict[tuple[str, int], QueueScan] = {
-            key: QueueScan(entries_of(files, *key)) for key in files.queues
+        self.walks: dict[tuple[str, int], QueueWalk] = {
+            key: QueueWalk(entries_of(files, *key)) for key in files.queues
         }
         self.entries = 0
 
@@ -44,8 +44,8 @@ class QueueCheck:
         for key, group in rows.by_queue():
             walk = self.walks.get(key)
             if walk is None:
-                walk = self.walks[key] = QueueScan(entries_of(self._files, *key))
-            walk.take(slots_of(rows, group))
+                walk = self.walks[key] = QueueWalk(entries_of(self._files, *key))
+            walk.take(records_of(rows, group))
 
     def finish(self, scan: LogScan) -> None:
         """Report records that still do not match their entries, and entries without a record."""
