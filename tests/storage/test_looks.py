@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from roquet.errors import UnreadableFile
-from roquet.protocol.records.uniform import UniformBatch, checksums, rows_of
+from roquet.protocol.records.uniform import UniformBatch, checksums, view_rows
 from roquet.storage.config import StoreConfig
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
@@ -44,7 +44,7 @@ class Clocked:
     def run(self, *queue_ids: int) -> None:
         """A run of messages, one for each of these queues, in a millisecond of its own."""
         count = len(queue_ids)
-        bodies = rows_of(b"body" * count, count)
+        bodies = view_rows(b"body" * count, count)
         messages = UniformBatch(
             0,
             0,

@@ -12,10 +12,9 @@ import numpy as np
 
 from roquet.common.units import LONG_MAX, LONG_MIN
 from roquet.errors import DispatchHeldUp, DriveSlow, StoreBusy, UnreadableFile
-from roquet.protocol.records.block import RecordBlock
+from roquet.protocol.records.block import RecordBlock, moved_sizes, rewritten
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.message import is_queued
-from roquet.protocol.records.rewrite import moved_sizes, rewritten
 from roquet.protocol.records.uniform import UniformBatch, record_rows
 from roquet.storage.batch_records import BatchRecords
 from roquet.storage.dispatch.dispatch import Dispatch

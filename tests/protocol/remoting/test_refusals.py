@@ -6,11 +6,17 @@ import pytest
 
 from roquet.errors import AccessDenied, ResponseError
 from roquet.protocol.remoting.command import Command
-from roquet.protocol.remoting.refusals import checked, refusal
+from roquet.protocol.remoting.refusals import checked
 
 AT = "127.0.0.1:10911"
 CLASS = "org.apache.rocketmq.acl.common.AclException: "
 SOURCE = ", org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPermissionManager.java:663)"
+
+
+def refusal(response: Command) -> ResponseError:
+    with pytest.raises(ResponseError) as caught:
+        checked(response, AT)
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -27,7 +33,7 @@ SOURCE = ", org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainP
     ],
 )
 def test_what_access_control_says_comes_with_advice(reason: str, advice: str) -> None:
-    error = refusal(Command(1, remark=f"{CLASS}{reason}{SOURCE}"), AT)
+    error = refusal(Command(1, remark=f"{CLASS}{reason}{SOURCE}"))
     assert isinstance(error, AccessDenied)
     assert (error.code, error.remark, error.address) == (1, reason, AT)
     assert str(error).startswith(f"{AT} denies access: {reason}; ")
@@ -36,13 +42,13 @@ def test_what_access_control_says_comes_with_advice(reason: str, advice: str) ->
 
 
 def test_any_other_error_is_what_it_was() -> None:
-    error = refusal(Command(17, remark="topic AclException not exist"), AT)
+    error = refusal(Command(17, remark="topic AclException not exist"))
     assert type(error) is ResponseError
     assert str(error) == f"{AT} answered code 17: topic AclException not exist"
 
 
 def test_an_answer_without_a_remark_is_an_error_all_the_same() -> None:
-    assert str(refusal(Command(1), AT)) == f"{AT} answered code 1: "
+    assert str(refusal(Command(1))) == f"{AT} answered code 1: "
 
 
 def test_a_response_of_an_unexpected_code_is_an_error() -> None:

@@ -31,7 +31,7 @@ from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import StoreBusy, UnreadableFile
 from roquet.protocol.records import message as m
-from roquet.protocol.records.columns import leading
+from roquet.protocol.records.columns import count_leading_true
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 
@@ -87,7 +87,7 @@ class _Level:
 
         :param first: queue offset of the first entry.
         """
-        return leading(self._waits_ms(first, entries, clock) <= 0)
+        return count_leading_true(self._waits_ms(first, entries, clock) <= 0)
 
     def retry(self, clock: StampClock) -> None:
         """Look again after `RETRY_MS`."""
@@ -295,7 +295,7 @@ class DelayedDelivery:
         queue = level.queue
         first = max(level.offset, queue.min_offset)
         entries = queue.columns(first, RUN_MAX)
-        readable = leading(entries["physical"] < self._store.log.readable_to)
+        readable = count_leading_true(entries["physical"] < self._store.log.readable_to)
         end = first + min(level.due(first, entries, self._clock), readable)
         if not len(entries):
             end = min(queue.next_file(first), queue.max_offset)

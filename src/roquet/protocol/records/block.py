@@ -14,7 +14,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from roquet.protocol.records.columns import Bools, Ints, byte_rows, gather, leading, scatter
+from roquet.protocol.records.columns import (
+    Bools,
+    Ints,
+    byte_rows,
+    count_leading_true,
+    gather,
+    scatter,
+)
 from roquet.protocol.records.layout import (
     FIELDS,
     HOST_BITS,
@@ -74,7 +81,7 @@ def _run_of(data: bytes, at: int, size: int) -> list[int]:
     places = np.arange(at, len(data) - size + 1, size)[:_RUN_MAX]
     heads = gather(data, "u8", places)
     same = heads == heads[0]
-    starts: list[int] = places[: leading(same)].tolist()
+    starts: list[int] = places[: count_leading_true(same)].tolist()
     return starts
 
 
@@ -251,7 +258,7 @@ class RecordBlock:
         :param verify: also compare bodies with their checksums.
         """
         is_sound = self.shape.sound & (self.field("physical_offset") == self.physical)
-        count = self._written_count(leading(is_sound))
+        count = self._written_count(count_leading_true(is_sound))
         return next(iter(self.first(count).changed_bodies()), count) if verify else count
 
     def _written_count(self, count: int) -> int:
@@ -269,17 +276,15 @@ class RecordBlock:
         for size in np.unique(topic_sizes).tolist():
             numbers = np.flatnonzero(topic_sizes == size)
             is_written[numbers] &= byte_rows(self.data, topic_at[numbers], size).all(axis=1)
-        return leading(is_written)
+        return count_leading_true(is_written)
 
-    def changed_bodies(self) -> list[int]:
+    def changed_bodies(self, numbers: Ints | None = None) -> list[int]:
         """Numbers of the records whose bodies do not have the stored checksum.
 
-        All records of the block must be sound.
+        :param numbers: those to compare, which must be sound; None: all.
         """
-        return self.changed_among(np.arange(len(self)))
-
-    def changed_among(self, numbers: Ints) -> list[int]:
-        """As `changed_bodies`, of some records only, which must be sound."""
+        if numbers is None:
+            numbers = np.arange(len(self))
         starts = self.shape.body_at[numbers]
         sizes = self.shape.body_end[numbers] - starts
         found = np.empty(len(numbers), np.uint32)
@@ -298,3 +303,56 @@ class RecordBlock:
             return checksums(iter_unpack(f"{size}s", byte_rows(self.data, starts, size).data))
         view = memoryview(self.data)
         return checksums((view[at : at + size],) for at in starts.tolist())
+
+
+# rewriting records for other topics and queues
+
+
+def moved_sizes(block: RecordBlock, topics: Sequence[bytes]) -> Ints:
+    """The size in bytes of each record with its new topic."""
+    shape = block.shape
+    sizes = np.fromiter(map(len, topics), np.int64, len(topics))
+    return block.sizes + sizes - (shape.topic_end - shape.topic_at)
+
+
+def rewritten(
+    block: RecordBlock,
+    topics: Sequence[bytes],
+    queue_ids: Ints,
+    queue_offsets: Ints,
+    at: int,
+    store_ms: int,
+) -> RecordBlock:
+    """Rewrite the records of `block` for other queues, from physical offset `at` on.
+
+    Their prepared transaction offset becomes 0: they belong to no transaction any more.
+
+    :param block: sound records.
+    :param topics: the new topic of each record, at most 127 bytes.
+    :param store_ms: the new store time of all records.
+    """
+    data, shape, sizes = block.data, block.shape, moved_sizes(block, topics)
+    pieces: list[bytes] = []
+    for start, head_end, topic, rest, end in zip(
+        block.starts.tolist(),
+        (shape.topic_at - 1).tolist(),
+        topics,
+        shape.topic_end.tolist(),
+        block.ends.tolist(),
+        strict=True,
+    ):
+        pieces += (data[start:head_end], len(topic).to_bytes(1, "big"), topic, data[rest:end])
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    records = bytearray().join(pieces)
+    columns: tuple[tuple[str, npt.ArrayLike], ...] = (
+        ("size", sizes),
+        ("queue_id", queue_ids),
+        ("queue_offset", queue_offsets),
+        ("physical_offset", starts + at),
+        ("store_ms", store_ms),
+        ("prepared_offset", 0),
+    )
+    for name, values in columns:
+        scatter_field(records, name, starts, block.hosts, values)
+    return RecordBlock(at, bytes(records), starts, len(records))

@@ -44,9 +44,9 @@ def byte_rows(data: bytes, at: Ints, size: int) -> Bytes:
     return gather(data, f"V{size}", at).view(np.uint8).reshape(len(at), size)
 
 
-def leading(is_so: Bools) -> int:
+def count_leading_true(values: Bools) -> int:
     """The number of True values before the first False."""
-    return len(is_so) if is_so.all() else int(is_so.argmin())
+    return len(values) if values.all() else int(values.argmin())
 
 
 def java_hashes(letters: Bytes, before: int = 0) -> Ints:

@@ -38,17 +38,6 @@ _ADVICE: Final = (
 _OTHERWISE: Final = "the account lacks this permission: add it to the broker's plain_acl.yml"
 
 
-def refusal(response: Command, address: str) -> ResponseError:
-    """The exception for a response with an error code."""
-    remark = response.remark or ""
-    denial = _DENIAL.search(remark)
-    if denial is None:
-        return ResponseError(response.code, remark, address)
-    reason = denial[1]
-    advice = next((advice for words, advice in _ADVICE if words in reason), _OTHERWISE)
-    return AccessDenied(response.code, reason, address, advice)
-
-
 def checked(
     response: Command, address: str, accepted: Iterable[int] = (ResponseCode.SUCCESS,)
 ) -> Command:
@@ -56,6 +45,12 @@ def checked(
 
     :raises ResponseError: its code is another one.
     """
-    if response.code not in accepted:
-        raise refusal(response, address)
-    return response
+    if response.code in accepted:
+        return response
+    remark = response.remark or ""
+    denial = _DENIAL.search(remark)
+    if denial is None:
+        raise ResponseError(response.code, remark, address)
+    reason = denial[1]
+    advice = next((advice for words, advice in _ADVICE if words in reason), _OTHERWISE)
+    raise AccessDenied(response.code, reason, address, advice)

@@ -61,7 +61,7 @@ class _Rows:
         if not len(rows):
             return
         if self._options.check_crc:
-            bad = block.changed_among(rows)
+            bad = block.changed_bodies(rows)
             yield from (_damage(block, number, BAD_CHECKSUM) for number in bad)
             rows = np.setdiff1d(rows, bad) if bad else rows
         yield from self._decoded(block, rows)

@@ -17,8 +17,13 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.batch import split_batch
 from roquet.protocol.records.columns import Bytes
 from roquet.protocol.records.layout import record_struct
-from roquet.protocol.records.uniform import UniformBatch, checksums, rows_of
-from roquet.protocol.records.uniform_batch import BatchTemplate, learn_form
+from roquet.protocol.records.uniform import (
+    BatchTemplate,
+    UniformBatch,
+    checksums,
+    learn_batch,
+    view_rows,
+)
 from roquet.protocol.templates.request import is_number, is_safe
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.queues.consume_queue import ConsumeQueue
@@ -149,10 +154,10 @@ class RecordTemplate:
             list(map(int, columns.born)),
             bodies[0],
             self.properties(first, columns.queue_ids[0]),
-            rows_of(b"".join(bodies), count),
+            view_rows(b"".join(bodies), count),
             checksums(zip(bodies, strict=True)),
             [
-                (at, rows_of(piece, count))
+                (at, view_rows(piece, count))
                 for at, piece in zip(self._piece_places, pieces, strict=True)
             ],
             [blocks[at] for at in (self.unique_key_at, self.keys_at) if at >= 0],
@@ -211,7 +216,7 @@ def _split(stored: str, pairs: dict[str, str], names: Sequence[str]) -> list[byt
 def _learn_batch(data: bytes, make_item: MakeItem) -> tuple[BatchTemplate, BatchItem] | None:
     try:
         flag, body, properties = next(split_batch(data))
-        template = learn_form(data)
+        template = learn_batch(data)
         if template is None or template.key_at == template.key_end:
             return None
         return template, make_item(flag, body, properties)
