@@ -16,7 +16,7 @@ import uvloop
 
 from roquet.broker.config.broker import read_config
 from roquet.broker.server import Broker
-from roquet.common.garbage import look_at_each_once
+from roquet.common.memory import freeze_survivors
 from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 
@@ -119,7 +119,7 @@ async def serving(make: Callable[[Path], AnyServed]) -> AsyncIterator[AnyServed]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         served = make(Path(folder))
         await served.start()
-        look_at_each_once()
+        freeze_survivors()
         try:
             yield served
         finally:

@@ -41,11 +41,11 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     for package, folders in {
         "protocol": {
             "remoting": "json",
-            "json": "java_numbers",
+            "json": "",
             "records": "remoting",
-            "filters": "records java_numbers",
+            "filters": "records",
             "bodies": "json records filters",
-            "headers": "remoting records java_numbers",
+            "headers": "remoting records",
             "templates": "remoting records",
         },
         "storage": {

@@ -1,5 +1,5 @@
 """What a broker knows of a connection goes with it: nobody looks for cycles of it
-(`roquet.common.garbage`).
+(`roquet.common.memory`).
 """
 
 from __future__ import annotations

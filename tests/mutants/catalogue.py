@@ -531,14 +531,14 @@ _REFUSING: Final = (
     ),
     Mutant(
         "numbers of stored messages may have any length",
-        "protocol/java_numbers.py",
+        "common/java.py",
         "            text if text.isascii() and text.isdigit() and len(text) < _LONG_TEXT else _digits(text)\n",
         "            text\n",
         ("tests/protocol", "tests/broker/test_hostile_properties.py"),
     ),
     Mutant(
         "a property of a stored message that is no number is an error",
-        "protocol/java_numbers.py",
+        "common/java.py",
         "return read(text) if text is not None else otherwise\n    except ValueError:",
         "return read(text) if text is not None else otherwise\n    except KeyError:",
         ("tests/broker/test_hostile_properties.py",),

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.common.units import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, Int32, Int64
+from roquet.common.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, Int32, Int64
 from roquet.errors import MessageError, Refused
 from roquet.protocol import headers
 from roquet.protocol.headers import Header
+from roquet.protocol.headers.admin import QueryMessageHeader
 from roquet.protocol.headers.members import RunningInfoHeader, UnregisterClientHeader
 from roquet.protocol.headers.offsets import ConsumerStatusHeader, ResetOffsetHeader
 from roquet.protocol.headers.pull import PullAnswer, PullHeader
-from roquet.protocol.headers.query import QueryMessageHeader
 from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
 from roquet.protocol.headers.send import PushReplyHeader, SendAnswer, SendHeader, SendHeaderV2
 from roquet.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader

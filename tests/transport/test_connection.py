@@ -18,7 +18,7 @@ from tests.transport.stub_transport import StubTransport
 
 
 async def test_nothing_refers_to_a_connection_that_ended() -> None:
-    """Cycles would stay for a day: `common.garbage`."""
+    """Cycles would stay for a day: `common.memory`."""
     connection = Connection({LEARN: learn, ASK: answer}, is_server=True, fast_paths=FAST_PATHS)
     transport = StubTransport(connection)
     receive(connection, [ASK, LEARN, ASK])

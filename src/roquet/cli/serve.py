@@ -20,8 +20,12 @@ import click
 from roquet.cli.configuration import broker_config, configured
 from roquet.cli.log_lines import OneLine
 from roquet.cli.output import DRIVE_FAILED, FAILED, end
-from roquet.common.garbage import WHOLE_S, look_at_all, look_at_each_once
-from roquet.common.memory import keep_freed_memory
+from roquet.common.memory import (
+    COLLECT_ALL_PERIOD_S,
+    collect_all,
+    freeze_survivors,
+    keep_freed_memory,
+)
 from roquet.common.properties import dump
 from roquet.common.runtime import Runtime
 from roquet.common.settings import read_settings, show_settings
@@ -159,7 +163,7 @@ async def _run(name: str, host: str, make: Make) -> None:
     _on_signals(stopping.set)
     server = make(stopping.set)
     await server.start()
-    undo = look_at_each_once()
+    undo = freeze_survivors()
     collecting = asyncio.create_task(_collect_daily())
     _warn_of_open_ports(host, server.ports)
     own = f"{host}:{server.port}"
@@ -176,10 +180,10 @@ async def _run(name: str, host: str, make: Make) -> None:
 
 
 async def _collect_daily() -> None:
-    """Run a full garbage collection every `WHOLE_S` seconds."""
+    """Run a full garbage collection every `COLLECT_ALL_PERIOD_S` seconds."""
     while True:
-        await asyncio.sleep(WHOLE_S)
-        look_at_all()
+        await asyncio.sleep(COLLECT_ALL_PERIOD_S)
+        collect_all()
 
 
 def _warn_of_open_ports(host: str, ports: tuple[int, ...]) -> None:

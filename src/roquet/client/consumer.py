@@ -21,7 +21,7 @@ from roquet.client._net.client import Client
 from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
-from roquet.common.units import INT_MAX
+from roquet.common.java import INT_MAX
 from roquet.errors import ConfigError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue, check_group

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from roquet.common.units import INT_MAX, INT_MIN
+from roquet.common.java import INT_MAX, INT_MIN
 from roquet.errors import MessageError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX, plain_body
 from roquet.protocol.records.message import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, MessageQueue

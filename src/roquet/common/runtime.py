@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def wall_clock_ms() -> int:
-    """Int since the epoch."""
+    """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def steady_clock_ms() -> float:
-    """Int since some time before this process started; no one can set this clock.
+    """Milliseconds since some time before this process started; no one can set this clock.
 
     It goes on while the host is suspended, if the system has such a clock (CLOCK_BOOTTIME).
     """

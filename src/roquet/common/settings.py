@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args, get_type_hints
 
-from roquet.common.names import camel_case
+from roquet.common.java import camel_case
 from roquet.common.properties import Properties, parse
 from roquet.errors import ConfigError
 

@@ -7,9 +7,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from roquet.common.files import replace_with_backup
+from roquet.common.files import WriteLog, replace_with_backup
 from roquet.common.runtime import Runtime
-from roquet.common.write_log import WriteLog
 
 log = logging.getLogger(__name__)
 

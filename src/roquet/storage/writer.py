@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from roquet.common.units import LONG_MAX, LONG_MIN
+from roquet.common.java import LONG_MAX, LONG_MIN
 from roquet.errors import DispatchHeldUp, DriveSlow, StoreBusy, UnreadableFile
 from roquet.protocol.records.block import RecordBlock, moved_sizes, rewritten
 from roquet.protocol.records.columns import Ints

@@ -43,7 +43,7 @@ class FastPaths(Generic[C]):
     """The fast paths of one connection that handlers asked for, in the order of their makers.
 
     Invariant: `_connection` is None and `made` is empty once the connection ended: fast paths refer
-    to it, and such cycles are rarely collected (`common.garbage`).
+    to it, and such cycles are rarely collected (`common.memory`).
     """
 
     __slots__ = ("_connection", "_makers", "made")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 
-from roquet.common.units import Int32, Int64
+from roquet.common.java import Int32, Int64
 from roquet.protocol.bodies.body import Body, Member, Table, WriteOnly
 from roquet.protocol.json.dialect import dump_dialect
 from roquet.protocol.json.numbers import NumberError

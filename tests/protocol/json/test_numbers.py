@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roquet.common.units import INT_MAX, LONG_MAX
+from roquet.common.java import INT_MAX, LONG_MAX
 from roquet.protocol.bodies.tables import (
     BrokerData,
     DataVersion,

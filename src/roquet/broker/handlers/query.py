@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from roquet.common.steps import Steps
 from roquet.errors import Refused
+from roquet.protocol.headers.admin import QueryMessageAnswer, QueryMessageHeader
 from roquet.protocol.headers.offsets import ViewMessageHeader
-from roquet.protocol.headers.query import QueryMessageAnswer, QueryMessageHeader
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.storage.store import Store

@@ -12,7 +12,7 @@ from roquet.broker.config.limits import refuse_long_properties
 from roquet.broker.handlers.members import UNIT_SUBSCRIPTION
 from roquet.broker.handlers.send_context import SendContext, tries_max
 from roquet.broker.metrics.traffic import Traffic
-from roquet.common.units import INT_MAX
+from roquet.common.java import INT_MAX
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import GroupConfig, TopicConfig
 from roquet.protocol.headers.send import SendBackHeader

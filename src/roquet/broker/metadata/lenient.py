@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from roquet.common.units import LONG_MAX
+from roquet.common.java import LONG_MAX
 from roquet.protocol.bodies.filter_table import FilterData, FilterTable
 from roquet.protocol.bodies.tables import (
     DataVersion,

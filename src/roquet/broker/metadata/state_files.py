@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from roquet.common.files import WriteLog
 from roquet.common.runtime import Runtime
-from roquet.common.write_log import WriteLog
 from roquet.protocol.bodies.body import Body
 from roquet.protocol.bodies.tables import parse
 from roquet.protocol.json.dialect import dump_indented

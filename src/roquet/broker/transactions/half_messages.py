@@ -26,10 +26,10 @@ from roquet.broker.transactions.open_table import (
     ended_halves,
     half_with,
 )
+from roquet.common.java import int_or, long_or
 from roquet.errors import CorruptRecord, Refused, UnreadableFile
 from roquet.protocol.bodies.tables import TopicConfig
 from roquet.protocol.headers.transactions import COMMIT
-from roquet.protocol.java_numbers import int_or, long_or
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import Record, decode, host_bits
 from roquet.protocol.remoting.codes import ResponseCode

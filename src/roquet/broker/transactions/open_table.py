@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from roquet.common.units import LONG_MAX
-from roquet.protocol.java_numbers import int_or, long_or
+from roquet.common.java import LONG_MAX, int_or, long_or
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import Record
 

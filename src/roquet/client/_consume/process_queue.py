@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from roquet.common.units import LONG_MIN
+from roquet.common.java import LONG_MIN
 
 
 class ProcessQueue:

@@ -10,7 +10,7 @@ from typing import Final
 
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.queue_calls import answered
-from roquet.common.units import LONG_MAX, LONG_MIN
+from roquet.common.java import LONG_MAX, LONG_MIN
 from roquet.errors import MessageError
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.headers.pull import PullAnswer, PullHeader

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Final, TypeAlias
 
-from roquet.common.units import INT_MAX
+from roquet.common.java import INT_MAX
 from roquet.errors import MessageError
 from roquet.protocol.records.message import MessageQueue, java_hash
 

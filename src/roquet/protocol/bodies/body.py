@@ -40,8 +40,7 @@ from typing import (
     get_type_hints,
 )
 
-from roquet.common.names import camel_case
-from roquet.common.units import Int32, Int64
+from roquet.common.java import Int32, Int64, camel_case
 from roquet.protocol.json.dialect import IntKeys
 from roquet.protocol.json.numbers import NumberError, as_int32, as_int64, json_int, json_long
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from roquet.common.units import Int32, Int64
+from roquet.common.java import Int32, Int64
 from roquet.protocol.bodies.body import Body, Member, WriteOnly
 from roquet.protocol.filters.tags import SQL92
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from roquet.common.units import Int64
+from roquet.common.java import Int64
 from roquet.protocol.bodies.body import Body, Member, WriteOnly
 from roquet.protocol.json.numbers import json_long
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
-from roquet.common.units import Int32, Int64
+from roquet.common.java import Int32, Int64
 from roquet.protocol.bodies.body import Body, Member, Table, WriteOnly
 from roquet.protocol.filters.tags import EVERYTHING, TAG, TagFilter, tag_filter
 from roquet.protocol.json.dialect import IntKeys, dump_bytes, load

@@ -1,4 +1,4 @@
 """Filters of subscriptions: tags, SQL92 expressions, bloom filters.
 
-May import of `protocol`: java_numbers, records.
+May import of `protocol`: records.
 """

@@ -3,7 +3,7 @@
 A header is a frozen dataclass. On the wire its field names are in camel case, as in Apache. A field
 without a default is mandatory in Apache, too: a request without it is refused.
 
-May import of `protocol`: java_numbers, records, remoting.
+May import of `protocol`: records, remoting.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
-from roquet.common.names import camel_case
-from roquet.common.units import INT_MAX, LONG_MAX, Int32, Int64
+from roquet.common.java import (
+    INT_MAX,
+    LONG_MAX,
+    Int32,
+    Int64,
+    camel_case,
+    read_int,
+    read_long,
+    read_truth,
+)
 from roquet.errors import MessageError, Refused
-from roquet.protocol.java_numbers import read_int, read_long, read_truth
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import to_text
 

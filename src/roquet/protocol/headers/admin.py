@@ -1,13 +1,15 @@
-"""Headers of admin requests to a broker: topics, groups, statistics.
+"""Headers of admin requests to a broker: topics, groups, statistics, queries by key (code 12).
 
-See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers.
+See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers, docs/pitfalls.md#trap-45
+and docs/protocol/administration.md#query-by-key.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from roquet.common.units import Int32
+from roquet.common.java import Int32, Int64
 from roquet.protocol.headers import Header
 from roquet.protocol.records.message import READ_WRITE
 
@@ -86,3 +88,21 @@ class PromoteHeader(Header):
     role: str
     fenced: bool = False
     forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMessageHeader(Header):
+    SPELLING: ClassVar = {"unique_key": "_UNIQUE_KEY_QUERY"}
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    unique_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMessageAnswer(Header):
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64

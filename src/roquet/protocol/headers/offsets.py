@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roquet.common.units import Int32, Int64
+from roquet.common.java import Int32, Int64
 from roquet.protocol.headers import Header
 
 

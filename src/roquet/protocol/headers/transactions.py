@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.common.units import Int32, Int64
+from roquet.common.java import Int32, Int64
 from roquet.protocol.headers import Header
 
 # commitOrRollback of END_TRANSACTION; the first two are the bits of a record's sysFlag as well

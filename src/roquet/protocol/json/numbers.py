@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from roquet.common.units import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
-from roquet.protocol.java_numbers import read_int, read_long
+from roquet.common.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, read_int, read_long
 
 _EXACT: Final = 1 << 53
 """Floats below it are exact. orjson turns integers that do not fit 64 bits into floats."""

@@ -10,7 +10,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, overload
 
-from roquet.common.units import INT_MAX, INT_MIN
+from roquet.common.java import INT_MAX, INT_MIN
 from roquet.errors import MessageError
 
 if TYPE_CHECKING:  # a client that is imported does not load numpy

@@ -17,7 +17,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from roquet.common.units import INT_MAX
+from roquet.common.java import INT_MAX
 from roquet.errors import PeerError
 from roquet.protocol.records.message import KEYS, TAGS, UNIQ_KEY, split_properties
 from roquet.protocol.remoting.codes import RequestCode

@@ -19,9 +19,9 @@ from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.errors import ResponseError
 from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.headers.admin import QueryMessageAnswer, QueryMessageHeader
 from roquet.protocol.headers.offsets import OffsetAnswer, QueueHeader
 from roquet.protocol.headers.pull import SUBSCRIPTION
-from roquet.protocol.headers.query import QueryMessageAnswer, QueryMessageHeader
 from roquet.protocol.headers.send import SendAnswer
 from roquet.protocol.records.message import KEYS, Message, MessageQueue
 from roquet.protocol.records.record import Record, decode_all

@@ -15,9 +15,9 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
+from roquet.common.java import int_or
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import NO_ROOM, CorruptRecord, UnreadableFile
-from roquet.protocol.java_numbers import int_or
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
 from roquet.storage.dispatch.columns import QueuePart, Rows, read_rows

@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from roquet.common.units import LONG_MAX
+from roquet.common.java import LONG_MAX
 from roquet.errors import UnreadableFile
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.layout import SIZE_MIN

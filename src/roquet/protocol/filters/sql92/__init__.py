@@ -32,23 +32,18 @@ class SqlExpression:
     """
 
     expression: str
-    _evaluate: Evaluate = field(repr=False, compare=False)
+    evaluate: Evaluate = field(repr=False, compare=False)
+    """Evaluates the expression for a message with some properties: True, False or None (unknown).
+
+    It raises `NotComparable` if a property cannot be converted to the type it is compared with.
+    """
     terms: int = field(default=1, repr=False, compare=False)
     """Number of names and values, the measure of its cost."""
-
-    def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """Evaluate the expression for a message with these properties.
-
-        :returns: None if the result is unknown (SQL's NULL).
-        :raises NotComparable: a property cannot be converted to the type it is compared with.
-        """
-        truth: bool | None = self._evaluate(properties)
-        return truth
 
     def matches(self, properties: Mapping[str, str]) -> bool:
         """Whether the expression is true for these properties: not unknown, and without errors."""
         try:
-            return self._evaluate(properties) is True
+            return self.evaluate(properties) is True
         except NotComparable:
             return False
 
@@ -69,5 +64,4 @@ def compile_sql(expression: str) -> SqlExpression:
 @lru_cache(_KEPT)
 def _compiled(expression: str) -> SqlExpression:
     parser = Parser(expression)
-    evaluate = parser.condition()
-    return SqlExpression(expression, evaluate, parser.terms)
+    return SqlExpression(expression, parser.condition(), parser.terms)

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Final
 
-from roquet.common.units import INT_MAX, LONG_MAX
+from roquet.common.java import INT_MAX, LONG_MAX, double_key
 from roquet.errors import FilterError
 from roquet.protocol.filters.sql92 import terms as t
 from roquet.protocol.filters.sql92.terms import ORDERS, Form, Term, Type
 from roquet.protocol.filters.sql92.tokens import Kind, Token, Tokens
-from roquet.protocol.java_numbers import double_key
 
 DEPTH_MAX: Final = 64
 """Nesting allowed. Apache's parser allows some hundred levels more, until its stack overflows."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
-from roquet.protocol import java_numbers as java
+from roquet.common import java
 
 Properties: TypeAlias = Mapping[str, str]
 Value: TypeAlias = "str | int | float | bool | None"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from roquet.common.names import camel_case
+from roquet.common.java import camel_case
 from roquet.spark.pipelines._shared.page import heading, page, paragraph, table
 from roquet.spark.pipelines.svg import bars
 

@@ -1,4 +1,4 @@
-"""Parses numbers as Java does, and orders them as Java does.
+"""PURE: Java's names of fields, ranges of integers, texts of numbers and order of doubles.
 
 Each `read_...` raises ValueError where Java would throw. `int_or` and `long_or` never raise: they
 are for the properties of stored messages, which may have any text.
@@ -9,9 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from math import copysign, inf, isnan
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
-from roquet.common.units import INT_MAX, LONG_MAX
+INT_MIN: Final = -(1 << 31)
+INT_MAX: Final = (1 << 31) - 1
+LONG_MIN: Final = -(1 << 63)
+LONG_MAX: Final = (1 << 63) - 1
+"""Bounds of Java's `int` and `long`, which all numbers of the protocol and the store have."""
+
+Int32 = Annotated[int, INT_MAX]
+Int64 = Annotated[int, LONG_MAX]
+"""A header field that Apache's programs keep in an `int` or a `long`; it is read in that range."""
+
+
+def camel_case(name: str) -> str:
+    """The name of a Python field in camel case: `queueOffset` of `queue_offset`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
 
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 """Digits of any script, as Java has it."""

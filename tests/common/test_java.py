@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.common.names import camel_case
+from roquet.common.java import camel_case
 
 
 @pytest.mark.parametrize(
