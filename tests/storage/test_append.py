@@ -4,8 +4,6 @@ while it is made.
 
 from __future__ import annotations
 
-import errno
-import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,28 +28,13 @@ from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
 from tests.simulation.disk import Drive
+from tests.storage.failing_drive import FailingDrive
 from tests.storage.records import packed
 
 LOG_FILE: Final = 4096
 NOW_MS: Final = 1_700_000_000_000
 FIELD_ERRORS: Final = (ValueError, TypeError, OSError, StoreBusy)
 """TypeError: something is no number, or no bytes."""
-
-
-class FailingDrive(Drive):
-    """The operation `fails_in` more from now on, and `fails` of them from there on, find no
-    room.
-    """
-
-    fails_in: int = 1 << 60
-    fails: int = 0
-
-    def admit(self, operation: str) -> None:
-        super().admit(operation)
-        if operation in ("open", "create", "write"):
-            self.fails_in -= 1
-            if -self.fails <= self.fails_in < 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Flags:

@@ -14,7 +14,7 @@ from roquet.protocol.records.record import decode
 from roquet.storage import checkpoint_work
 from roquet.storage.store import Store
 from tests.storage.records import bodies_in, found_by_key
-from tests.storage.test_store import Clock, opened, put
+from tests.storage.small_stores import Clock, opened, put
 
 AT_ONCE: Final = 8
 QUEUES: Final = 3 * AT_ONCE

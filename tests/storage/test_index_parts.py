@@ -20,8 +20,8 @@ from roquet.storage.config import StoreConfig
 from roquet.storage.index import index
 from roquet.storage.store import Store
 from tests.simulation.disk import Drive
+from tests.storage.failing_drive import FailingDrive
 from tests.storage.records import append_one, found_by_key, put_batch
-from tests.storage.test_append import FailingDrive
 
 NOW_MS: Final = 1_700_000_000_000
 CONFIG: Final = StoreConfig(

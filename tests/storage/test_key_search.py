@@ -11,7 +11,7 @@ from roquet.protocol.records.record import decode
 from roquet.storage.key_search import KEY_HITS_MAX
 from roquet.storage.store import Store
 from tests.storage.records import found_by_key
-from tests.storage.test_store import Clock, opened, put
+from tests.storage.small_stores import Clock, opened, put
 
 
 @pytest.fixture

@@ -15,47 +15,16 @@ from roquet.common.steps import finished
 from roquet.errors import StoreError
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.layout import MAGIC
-from roquet.protocol.records.message import java_hash, tag_code
+from roquet.protocol.records.message import java_hash
 from roquet.storage.batch_records import BatchItem
-from roquet.storage.config import StoreConfig
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store
 from tests.storage.dropping import drop_topic
-from tests.storage.records import append_one, bodies_in, found_by_key, put_batch, records_in
+from tests.storage.records import bodies_in, found_by_key, put_batch, records_in
+from tests.storage.small_stores import Clock, opened, put
 
 BODY_AT: Final = 88
 """Where the body of a record begins."""
-HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
-
-
-class Clock:
-    """Wall time that a test moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        self.ms += 1
-        return self.ms
-
-
-def config(folder: Path, **changes: object) -> StoreConfig:
-    values: dict[str, object] = {
-        "root": folder,
-        "commit_log_folders": [folder / "commitlog"],
-        "commit_log_file_size": 4096,
-        "consume_queue_file_size": 20 * 10,
-        "index_slots": 50,
-        "index_entries": 40,
-        "store_host": HOST,
-    }
-    return StoreConfig(**{**values, **changes})  # type: ignore[arg-type]
-
-
-def opened(folder: Path, clock: Clock, **changes: object) -> Store:
-    store = Store(config(folder, **changes), clock.now_ms)
-    store.open()
-    return store
 
 
 @pytest.fixture
@@ -68,18 +37,6 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
     store = opened(tmp_path, clock)
     yield store
     store.abandon()
-
-
-def put(
-    store: Store, body: bytes, *, topic: str = "T", queue_id: int = 0, tag: str = "", key: str = ""
-) -> int:
-    pairs = [f"UNIQ_KEY\x01{key}"] if key else []
-    pairs += [f"TAGS\x01{tag}"] if tag else []
-    keys = (key.encode(),) if key else ()
-    properties = "\x02".join(pairs).encode()
-    at = append_one(store, store.queue(topic, queue_id), body, properties, keys, tag_code(tag))
-    store.end_turn()
-    return at
 
 
 def test_what_is_appended_is_fetched_in_order(store: Store) -> None:

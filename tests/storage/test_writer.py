@@ -18,7 +18,7 @@ from roquet.storage.new_record import NewRecord
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 from tests.storage.records import append_one, bodies_in, found_by_key, put_batch
-from tests.storage.test_store import Clock, config, opened
+from tests.storage.small_stores import Clock, config, opened
 
 BORN, ELSEWHERE = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50]), bytes(16) + bytes([0, 0, 0x2A, 0x9F])
 

@@ -19,10 +19,10 @@ from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 from roquet.transport.slices import Slices
 from tests.simulation.disk import Drive
-from tests.storage import test_lost_queues as lost_queues
+from tests.storage import couples
+from tests.storage.couples import Couple, queue_files
 from tests.storage.records import bodies_in
-from tests.storage.test_lost_queues import Couple, queue_files
-from tests.storage.test_store import Clock, opened, put
+from tests.storage.small_stores import Clock, opened, put
 
 TOPICS: Final = ("T0", "T1", "T2")
 
@@ -132,7 +132,7 @@ def test_a_queue_that_cannot_be_deleted_whole_goes_on_where_its_copies_do(
     """
     couple = Couple()
     drive, couple.master = couple.drive, couple.copy
-    couple.copy = lost_queues.opened(Drive(random.Random(3)))
+    couple.copy = couples.opened(Drive(random.Random(3)))
     couple.put(50)
     couple.replicate()
     drive.undeletable[queue_files(drive, "T")[kept]] = 0
@@ -140,7 +140,7 @@ def test_a_queue_that_cannot_be_deleted_whole_goes_on_where_its_copies_do(
         asyncio.run(deletion(couple.master).of_topic("T"))
     if is_killed:
         drive.unmount()
-        couple.master = lost_queues.opened(drive)
+        couple.master = couples.opened(drive)
     couple.put(30)
     couple.replicate()
     assert_equal(couple.master.queue("T", 0), couple.copy.queue("T", 0))

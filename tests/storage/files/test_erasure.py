@@ -19,8 +19,8 @@ from roquet.storage.queues.consume_queue import ENTRY_SIZE
 from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.simulation.threads import DeadProcessError
-from tests.storage.log.test_saved_tail import FILE, SECTOR, config, crashed, put, reopened
 from tests.storage.records import append_one
+from tests.storage.torn_logs import FILE, SECTOR, config, crashed, put, reopened
 
 PAGE = 4096
 ENTRIES_OF_PAGE = PAGE // ENTRY_SIZE
