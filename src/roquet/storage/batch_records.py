@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import error as struct_error
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from roquet.storage.new_record import NO_PLACE
 _SIZE, _CRC, _FLAG, _BODY_SIZE = map([*FIELDS].index, ("size", "crc", "flag", "body_size"))
 _KEYS_PER_PART: Final = 4096
 """The index hashes a part at a time: hashing a million keys at once would block the event loop."""
+
+_Keys: TypeAlias = "tuple[bytearray, array[int]]"
+"""Keys of one size, end to end, and for each the index in `data` where its record starts."""
 
 
 @dataclass(slots=True)
@@ -118,11 +121,9 @@ class BatchRecords:
         start = self._starts[-1]
         by_size = self._keys
         for size, text in keys_by_size(keys).items():
-            alike = by_size.get(size)
-            if alike is None:
-                alike = by_size[size] = _Keys(bytearray(), array("i"))
-            alike.text += text
-            alike.starts.extend(array("i", (start,)) * (len(text) // size))
+            texts, starts = by_size.get(size) or by_size.setdefault(size, (bytearray(), array("i")))
+            texts.extend(text)
+            starts.extend(array("i", (start,)) * (len(text) // size))
         self._key_count += len(keys)
         if self._key_count >= _KEYS_PER_PART:
             self._key_parts.append(by_size)
@@ -163,12 +164,4 @@ class BatchRecords:
         where its record starts.
         """
         for part in (*self._key_parts, self._keys):
-            yield [(alike.text, np.frombuffer(alike.starts, np.int32)) for alike in part.values()]
-
-
-@dataclass(slots=True)
-class _Keys:
-    """Keys of one size, end to end, and for each the index in `data` where its record starts."""
-
-    text: bytearray
-    starts: array[int]
+            yield [(texts, np.frombuffer(starts, np.int32)) for texts, starts in part.values()]

@@ -148,19 +148,15 @@ class _Newest:
             return False
         has_grown = queue.log_end > self._position
         try:
-            entry = (
-                queue.last_before(self._position)
-                if has_grown
-                else queue.entry(queue.max_offset - 1)
-            )
+            end = queue.end_before(self._position) if has_grown else queue.max_offset
+            entry = queue.entry(end - 1)
         except UnreadableFile:
             self._is_readable = False
             return has_grown
         if entry is not None:
-            end = entry[0] + entry[1] if has_grown else queue.log_end
-            if end > self.end:
-                self.end = end
-                self._at = entry[0]
+            log_end = entry[0] + entry[1] if has_grown else queue.log_end
+            if log_end > self.end:
+                self.end, self._at = log_end, entry[0]
         return has_grown
 
     def record(self) -> tuple[int, int] | None:

@@ -281,20 +281,21 @@ def scan_start(log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crash
         earliest = starts[-_FILES_AFTER_A_STOP:][0]
         return dispatched if earliest <= dispatched <= log.end else earliest
     for start in reversed(starts):
-        store_ms = _first_store_ms(log, start)
-        if store_ms and store_ms <= checkpoint.safe_ms:
+        at, store_ms = _next_record(log, start)
+        if at == start and 0 != store_ms <= checkpoint.safe_ms:
             return start
     return starts[0]
 
 
-def _first_store_ms(log: CommitLog, start: int) -> int:
-    """Store time of the first record of a file, ms; 0 if the file begins with no record."""
-    try:
-        for at, data in log.walk(start):
-            return read_dispatch_request(at, data).store_ms if at == start else 0
-    except CorruptRecord:
-        pass
-    return 0
+def _next_record(log: CommitLog, physical: int) -> tuple[int, int]:
+    """Physical offset and store time of the first record from `physical` on.
+
+    -1 and `_NO_TIME` if none begins there, or after a blank there.
+    """
+    with suppress(CorruptRecord):
+        for at, data in log.walk(physical):
+            return at, read_dispatch_request(at, data).store_ms
+    return -1, _NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,17 +388,7 @@ def _may_step_over(log: CommitLog, hole: Hole, last_ms: int, known: Known) -> bo
     """
     if hole.end <= known.durable_to:
         return True
-    next_ms = _store_ms_after(log, hole)
+    _, next_ms = _next_record(log, hole.end)
     if known.is_whole or (known.has_old_tail and next_ms < last_ms):
         return False
     return next_ms <= known.durable_ms or not is_lost_write(log, hole)
-
-
-def _store_ms_after(log: CommitLog, hole: Hole) -> int:
-    """Store time of the record after a hole; `_NO_TIME` if only a blank or no record follows."""
-    try:
-        for at, data in log.walk(hole.end):
-            return read_dispatch_request(at, data).store_ms
-    except CorruptRecord:
-        pass
-    return _NO_TIME

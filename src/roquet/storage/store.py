@@ -157,19 +157,14 @@ class Store:
         self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
         self.log.mapped_from = self.log.end
-        self._sign(self._lock)
+        # Nothing valid follows the log's end now: this broker erases what it truncates, Apache's
+        # leaves it in the files. Unsigned, the next recovery compares the records' store times.
+        with suppress(OSError):
+            self._lock.sign()
         with self._tasks.attempt(REBUILD):
             self.rebuild.made(lost)
         if not self.was_crashed:  # else the file exists, and a full drive could not replace it
             self.disk.replace(self._abort, b"")
-
-    def _sign(self, lock: Lock) -> None:
-        """Record in the lock file that no valid records follow the log's end.
-
-        This broker erases what it truncates; Apache's broker leaves it in the files.
-        """
-        with suppress(OSError):  # without it the next recovery compares the records' store times
-            lock.sign()
 
     def save_tail(self, physical: int) -> Path | None:
         """Save the bytes of the log's files from `physical` on, before they are truncated.

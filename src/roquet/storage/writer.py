@@ -28,8 +28,9 @@ _CLOCK_STEP_MAX_MS: Final = 366 * 86_400_000
 clock that was wrong for a while stays within it."""
 _REPEATED_MS: Final = 1000
 """If the clock goes back by at most this, the last store time is used again, so that store times do
-not decrease and searches by time stay exact. After a larger step store times follow the clock, as
-in Apache; otherwise delayed messages would be late by the size of the step."""
+not decrease and searches by time stay exact. After a larger step back, store times go back with the
+clock, as in Apache: if they kept the old time, delayed messages would be late by the size of the
+step."""
 
 _FEW_QUEUES: Final = 4
 _CHECK_EACH_MS: Final = 1000

@@ -194,7 +194,9 @@ class Dispatch:
                 else:
                     grown += self.dispatch_block(piece)
                     if self._index is not None and self._index.is_due:
-                        self._flush_index(self._index)
+                        # without room it keeps the keys, and the store's next flush logs the error
+                        with suppress(OSError):
+                            self._index.flush()
             for queue, offset, at in self.taken:
                 self._put_blank(queue, offset, at)
             self.stopped = None
@@ -211,14 +213,6 @@ class Dispatch:
             raise
         self.is_held_up = False
         return grown
-
-    def _flush_index(self, index: Index) -> None:
-        """Flush the index; without room on the drive it keeps the keys, and dispatch continues.
-
-        The next flush, by the store, logs the error.
-        """
-        with suppress(OSError):
-            index.flush()
 
     def _stop(self, error: CorruptRecord) -> None:
         """Stop at a damaged record; logged once per record, since dispatch is retried for ever."""
@@ -238,9 +232,14 @@ class Dispatch:
         If queue and offset of its record are known, the queue gets a blank there: no other message
         may get that offset, since copies of this log have it, too, and consumers may be past it.
         """
-        queue = self._queue_of_damaged(hole)
-        if queue is not None and hole.request is not None:
-            self._put_blank(queue, hole.request.queue_offset, hole.start)
+        queue = None
+        request = hole.request
+        if request is not None and request.is_queued:
+            queue = self._queue(hole.start, request.topic, request.queue_id)
+            if queue is not None and hole.end > queue.log_end:
+                self._put_blank(queue, request.queue_offset, hole.start)
+            else:
+                queue = None
         self.holes += 1
         self.hole_bytes += hole.size
         self.position = max(self.position, hole.end)
@@ -261,16 +260,6 @@ class Dispatch:
             except UnreadableFile:
                 if not self.lose(queue):
                     raise
-
-    def _queue_of_damaged(self, hole: Hole) -> ConsumeQueue | None:
-        """The queue that gets a blank for a damaged record; None if none needs one."""
-        request = hole.request
-        if request is None or not request.is_queued:
-            return None
-        queue = self._queue(hole.start, request.topic, request.queue_id)
-        if queue is None or hole.end <= queue.log_end:
-            return None
-        return queue
 
     def _log_event(self, text: str, *values: object) -> None:
         """Log the first ten events of a kind, then each ten-thousandth."""
@@ -334,14 +323,7 @@ class Dispatch:
         return queue if any(written) else None
 
     def _put_request(self, request: DispatchRequest) -> ConsumeQueue | None:
-        """Dispatch the record at `position` and move on; returns the queue if it grew."""
-        queue = self.put(request)
-        self.store_ms = max(self.store_ms, request.store_ms)
-        self.position = request.physical + request.size
-        return queue
-
-    def put(self, request: DispatchRequest) -> ConsumeQueue | None:
-        """Dispatch one record; returns its queue if that grew."""
+        """Dispatch the record at `position` and move on; returns its queue if that grew."""
         at = request.physical
         queue = None
         if request.is_queued:
@@ -351,6 +333,8 @@ class Dispatch:
                 queue = None
         if self._index is not None and at >= self._index.end_at:
             self._index.add(request.topic, request.keys, at, request.store_ms)
+        self.store_ms = max(self.store_ms, request.store_ms)
+        self.position = at + request.size
         return queue
 
     def _queue(self, at: int, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -83,7 +83,7 @@ def save(disk: Disk, root: Path, log: CommitLog, tail: TruncatedTail) -> Path | 
     """Copy a tail below the store's folder, durably, and log where it is or why there is no copy.
 
     :param root: the store's folder.
-        :returns: the folder of the copy, None if there is none.
+    :returns: the folder of the copy, None if there is none.
     """
     folder = root / FOLDER
     reason = _why_not(disk, folder, tail)
@@ -166,28 +166,21 @@ def _data_of_file(log: CommitLog, tail: TruncatedTail, start: int) -> Iterator[t
 
 
 def _copy(disk: Disk, folder: Path, log: CommitLog, tail: TruncatedTail) -> Path:
+    """Copy a tail to a new folder in `folder`, durably."""
     name = f"{tail.at:0{NAME_DIGITS}d}"
     taken = set(disk.folders(folder))
-    free = next(
-        each
-        for each in chain([name], (f"{name}-{number}" for number in count(2)))
-        if each not in taken
-    )
-    return _copied(disk, folder / free, log, tail)
-
-
-def _copied(disk: Disk, folder: Path, log: CommitLog, tail: TruncatedTail) -> Path:
-    size = log.file_size
+    free = chain([name], (f"{name}-{number}" for number in count(2)))
+    copy = folder / next(each for each in free if each not in taken)
     for start in _file_starts(log, tail):
-        path = folder / "commitlog" / file_name(start)
-        file = disk.open(path, size)
+        path = copy / "commitlog" / file_name(start)
+        file = disk.open(path, log.file_size)
         try:
             for at, data in _data_of_file(log, tail, start):
                 file.write(at - start, data)
-            file.sync(0, size)
+            file.sync(0, log.file_size)
         except OSError:
             file.close()
             disk.delete(path)
             raise
         file.close()
-    return folder
+    return copy

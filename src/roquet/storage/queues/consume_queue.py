@@ -62,10 +62,6 @@ def _entries_struct(count: int) -> Struct:
     return Struct(">" + "qi8x" * count)
 
 
-def _nothing() -> None:
-    """The file check of a queue that has no file in use."""
-
-
 def _is_leading_blank(physical: int, size: int) -> bool:
     return size == BLANK_RECORD_SIZE and not physical
 
@@ -143,7 +139,8 @@ class ConsumeQueue:
         self.log_end = 0
         self._durable = Durable(0)
         self._buffer: mmap.mmap | bytearray = bytearray()
-        self._require_file: Callable[[], None] = _nothing
+        self._require_file: Callable[[], None] = lambda: None
+        """The check of the file in use."""
         self._file_start = 0
         self._file_end = 0
         self.room_to = 0
@@ -350,6 +347,10 @@ class ConsumeQueue:
         self._file_start = at - at % self._file_size
         self._file_end = self._file_start + self._file_size
 
+    def _leave_file(self) -> None:
+        """Use no file until the next `make_room`."""
+        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+
     def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
         """Physical offset, size and tag code of at most `count_max` entries of one file."""
         return self._entries(offset, min(self.max_offset, offset + count_max))
@@ -380,10 +381,6 @@ class ConsumeQueue:
         if not self.min_offset <= offset < self.max_offset:
             return None
         return next(self.entries(offset, 1), None)
-
-    def last_before(self, log_end: int) -> tuple[int, int, int] | None:
-        """The last entry of a record before physical offset `log_end`, None if there is none."""
-        return self.entry(self.end_before(log_end) - 1)
 
     def end_before(self, log_end: int) -> int:
         """The queue offset after the last entry of a record before `log_end`; 0 if none is."""
@@ -483,7 +480,7 @@ class ConsumeQueue:
         self.written_from = min(self.written_from, offset)
         self.log_end = last[0] + (last[1] if last[1] != BLANK_RECORD_SIZE else 0)
         self._durable = self._durable.truncated(offset * ENTRY_SIZE)
-        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+        self._leave_file()
 
     def first_at(self, log_at: int) -> int:
         """The first queue offset whose record is not before `log_at` in the log, or the end."""
@@ -613,7 +610,7 @@ class ConsumeQueue:
     def lose(self) -> None:
         """Return and accept no entries until `adopt`, since files were truncated or deleted."""
         self.is_lost = True
-        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+        self._leave_file()
 
     def delete_lost(self) -> None:
         """Delete the files that are left of a lost queue; its offsets stay.
@@ -654,7 +651,7 @@ class ConsumeQueue:
 
         :raises OSError: a file could not be deleted; the queue begins with it.
         """
-        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+        self._leave_file()
         try:
             self._segments.delete()
         finally:
@@ -673,7 +670,7 @@ class ConsumeQueue:
 
         :raises OSError: a file could not be deleted; the queue ends with the files that are left.
         """
-        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+        self._leave_file()
         try:
             self._segments.drop_all()
         finally:

@@ -164,7 +164,7 @@ class Queues:
     @property
     def used(self) -> int:
         """How many queues have or had entries."""
-        return sum(map(self.used_by, self._by_topic))
+        return sum(queue.max_offset > 0 for queue in self)
 
     @property
     def entry_count(self) -> int:
@@ -184,10 +184,6 @@ class Queues:
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """The queues of a topic."""
         return list(self._by_topic.get(topic, {}).values())
-
-    def used_by(self, topic: str) -> int:
-        """How many of a topic's queues have or had entries."""
-        return sum(queue.max_offset > 0 for queue in self._by_topic.get(topic, {}).values())
 
     def drop_topic(self, topic: str) -> None:
         """Delete a topic's queues.
