@@ -236,7 +236,8 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
     """What is measured, by name."""
     parts, ask, code = crowded.broker.parts, crowded.asked, RequestCode
     sliced: dict[str, Callable[[], Steps[None]]] = {
-        f"statistics, {window.title}": partial(parts.measurements.look, window) for window in Window
+        f"statistics, {window.title}": partial(parts.measurements.sample, window)
+        for window in Window
     }
     sliced |= {
         "sweep of held pulls": parts.long_polls.sweep,
@@ -323,7 +324,7 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
         "registration is made": lambda: parts.slices.run(
             encode_registration(parts.tables.topics.to_table())
         ),
-        "rates": at_once(parts.measurements.look_at_rates),
+        "rates": at_once(parts.measurements.sample_rates),
         "filters looked at": at_once(parts.tables.save_filters),
         "name server: REGISTER_BROKER, 10,000 topics": crowded.registered(),
         "name server: the same again": crowded.registered(),

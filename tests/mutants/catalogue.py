@@ -65,11 +65,11 @@ _ACKNOWLEDGING: Final = (
     ),
     Mutant(
         "a sync counts what came while it ran",
-        "broker/periodic.py",
+        "broker/background.py",
         "    store.log.synced(end)\n    return True",
         "    store.log.synced(store.log.end)\n    return True",
         (
-            "tests/broker/test_periodic.py",
+            "tests/broker/test_background.py",
             "tests/simulation/test_master_crash.py",
             "tests/simulation/test_chaos.py",
         ),
@@ -235,7 +235,7 @@ _RECOVERING: Final = (
     ),
     Mutant(
         "progress of delayed messages is noted before they are on the drive",
-        "broker/periodic.py",
+        "broker/background.py",
         "            and await flush(store, runtime, limited_log)\n",
         "",
         ("tests/broker/delay/test_delivery.py", "tests/simulation/test_delays.py"),

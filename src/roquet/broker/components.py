@@ -7,11 +7,10 @@ through `Listeners`: the line that adds the listener stands below both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
-from roquet.broker import background, component_configs
-from roquet.broker.background import Loop, in_slices
+from roquet.broker import component_configs
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.delay.delivery import DelayedDelivery
 from roquet.broker.delay.stamp_clock import StampClock
@@ -21,33 +20,16 @@ from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.ha.follower import MasterFollower
-from roquet.broker.ha.promotion import Promotion, RestartAs
+from roquet.broker.ha.promotion import RestartAs
 from roquet.broker.ha.slave_sync import SlaveSync
-from roquet.broker.handler_table import (
-    Routes,
-    of_consumers,
-    of_measurements,
-    of_producers,
-    of_tables,
-    pull_handler,
-)
-from roquet.broker.handlers.admin.cleanup import CleanupAdmin
-from roquet.broker.handlers.admin.ha import HaAdmin
 from roquet.broker.handlers.admin.jobs import Jobs
-from roquet.broker.handlers.fastpath.pull import FastPull
-from roquet.broker.handlers.fastpath.send import FastSend
 from roquet.broker.handlers.members import MemberHandler
-from roquet.broker.handlers.send import SendHandler
-from roquet.broker.handlers.send_context import SendContext
-from roquet.broker.late_dispatch import KEEP_UP_MS, LateDispatch
+from roquet.broker.late_dispatch import LateDispatch
 from roquet.broker.maintenance.cleaning import Cleaning
 from roquet.broker.maintenance.drive_failure import DriveFailure
-from roquet.broker.maintenance.queue_deletion import QueueDeletion
 from roquet.broker.maintenance.registration import Registrar
 from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry
 from roquet.broker.metrics.measurements import Measurements
-from roquet.broker.offsets.group_lag import GroupLag
-from roquet.broker.periodic import each
 from roquet.broker.tables import Tables
 from roquet.broker.transactions.half_messages import HalfMessages
 from roquet.common.listeners import Listeners
@@ -82,9 +64,9 @@ class Components:
         restart_as: RestartAs | None,
         end: Callable[[], None],
     ) -> None:
-        self._config = config
-        self._runtime = runtime
-        self._restart_as = restart_as
+        self.config = config
+        self.runtime = runtime
+        self.restart_as = restart_as
         loop_ms = _loop_clock_ms()
         self.channels = Channels()
         self.peers = Peers(config.peers, connections_allowed(config.peers))
@@ -93,19 +75,19 @@ class Components:
 
         # messages and tables
         disk = RealDisk() if disk is None else disk
-        self._clock = StampClock(runtime)
+        self.clock = StampClock(runtime)
         self.tables = tables = Tables(config, runtime, disk)
         metadata = tables.metadata
         self.long_polls = LongPolls(loop_ms, config.pull_thread_pool_queue_capacity)
         self.store = store = Store(
             component_configs.store_config(config),
-            self._clock.now_ms,
+            self.clock.now_ms,
             disk,
             _filter_bits(config, tables.filters),
             self.long_polls.queues,
         )
-        self._clock.follow(store.log)
-        self.measurements = Measurements(config, store, metadata, self._clock.now_ms, loop_ms)
+        self.clock.follow(store.log)
+        self.measurements = Measurements(config, store, metadata, self.clock.now_ms, loop_ms)
 
         # what follows an append
         self.write_gate = WriteGate()
@@ -129,21 +111,21 @@ class Components:
             metadata,
             tables.offsets,
             self.turn,
-            self._clock,
+            self.clock,
             config.delay_levels,
             config.limits,
         )
-        self._delayed = DelayedDelivery(
+        self.delayed = DelayedDelivery(
             store,
             self.write_gate,
             config.delay_levels,
             tables.delay_offsets,
             self.turn,
-            self._clock,
+            self.clock,
             self.measurements.traffic.delivered,
         )
         # Keys are indexed before clients hear of the messages.
-        turn_ended.add(store.end_turn, self._delayed.turn_ended, self.append_notifier.turn_ended)
+        turn_ended.add(store.end_turn, self.delayed.turn_ended, self.append_notifier.turn_ended)
 
         # replication on a slave
         self.follower: MasterFollower | None = None
@@ -176,10 +158,10 @@ class Components:
 
         # old files, and a drive that fails
         files_gone = self.append_notifier.slaves_look
-        self._cleaning = Cleaning(
-            store, self.write_gate, config.store, runtime, self._clock, files_gone, self.slices
+        self.cleaning = Cleaning(
+            store, self.write_gate, config.store, runtime, self.clock, files_gone, self.slices
         )
-        self._checkpointing = asyncio.Lock()
+        self.checkpointing = asyncio.Lock()
         """Held while a checkpoint is made, so that two never run at once."""
         only_read = Listeners[[]]()
         only_read.add(partial(self.registrar.restrict, Permission.READ))
@@ -189,80 +171,6 @@ class Components:
         store.failed.add(
             self.write_gate.sync_failed, DriveFailure(action, self.ack_gate, end, only_read)
         )
-
-    def routes(self) -> Routes:
-        """The handler of each request code, and what makes fast paths."""
-        config = self._config
-        store = self.store
-        tables = self.tables
-        metadata = tables.metadata
-        measurements = self.measurements
-        traffic = measurements.traffic
-        runtime = self._runtime
-        slices = self.slices
-        context = SendContext(
-            config,
-            store,
-            metadata,
-            self.write_gate,
-            self.ack_gate,
-            self.turn,
-            self._clock.now_ms,
-            runtime.random,
-        )
-        lag = GroupLag(
-            metadata, tables.consumers, tables.offsets, store, config.broker_name, measurements.tps
-        )
-        deletion = QueueDeletion(store, runtime, self._checkpointing, slices)
-        figures = (self.ack_gate.figures, self.peers.figures)
-        client = None if self.follower is None else self.follower.client
-        promotion = Promotion(
-            config, store, metadata, self.channels, self.follower, self._restart_as
-        )
-        sends = SendHandler(context, self.halves, slices)
-        pulls = pull_handler(config, context, tables, self.long_polls, traffic)
-        handlers = {
-            **of_producers(config, context, sends, self.halves, tables.producers),
-            **pulls.routes(),
-            **of_consumers(config, context, tables, traffic, runtime.steady_ms, slices),
-            **self.members.routes(),
-            **of_tables(config, store, tables, lag, deletion, self.jobs, slices),
-            **of_measurements(
-                config, store, tables, lag, measurements, figures, runtime.now_ms, slices
-            ),
-            **CleanupAdmin(store, metadata, self._cleaning, deletion, self.jobs).routes(),
-            **HaAdmin(config, store, self.ha_server, client, runtime.now_ms).routes(),
-            **promotion.routes(),
-        }
-        # Sends first: only runs of sends are cheaper together.
-        return Routes(handlers, {FastSend: sends.fast_path, FastPull: pulls.fast_path})
-
-    def loops(self) -> Iterator[Loop]:
-        """The background loops of this broker. Each runs until it is cancelled."""
-        config = self._config
-        store = self.store
-        tables = self.tables
-        runtime = self._runtime
-        slices = self.slices
-        yield self.registrar.run()
-        yield self.peers.watch.run()
-        yield from background.storing(
-            config, store, runtime, self.append_notifier, self._checkpointing, slices
-        )
-        yield self._cleaning.watch()
-        yield self._cleaning.run()
-        yield each(KEEP_UP_MS, in_slices(slices, self.late_dispatch.keep_up))
-        yield from background.expiring(
-            config, self.ack_gate, self.long_polls, self.members, tables, slices
-        )
-        yield from background.saving(config, tables)
-        if self.follower is not None:
-            yield self.follower.sync.run()
-        else:
-            yield from background.delivering(
-                config, store, tables, self.halves, self._delayed, runtime
-            )
-        yield from background.measuring(self.measurements, slices)
 
 
 def _loop_clock_ms() -> Callable[[], float]:

@@ -1,20 +1,23 @@
-"""Constructs the handlers of a broker and maps request codes to them, group by group."""
+"""Constructs the handlers of a broker and maps request codes to them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from roquet.broker.config.broker import BrokerConfig
-from roquet.broker.delivery.long_polls import LongPolls
+from roquet.broker.components import Components
 from roquet.broker.delivery.read_balance import ReadBalance
+from roquet.broker.ha.promotion import Promotion
 from roquet.broker.handlers.admin.broker import BrokerAdmin
+from roquet.broker.handlers.admin.cleanup import CleanupAdmin
 from roquet.broker.handlers.admin.groups import GroupAdmin
-from roquet.broker.handlers.admin.jobs import Jobs
+from roquet.broker.handlers.admin.ha import HaAdmin
 from roquet.broker.handlers.admin.offsets import OffsetAdmin
 from roquet.broker.handlers.admin.stats import StatsAdmin
 from roquet.broker.handlers.admin.topics import TopicAdmin
 from roquet.broker.handlers.client_proxy import ClientProxy
+from roquet.broker.handlers.fastpath.pull import FastPull
+from roquet.broker.handlers.fastpath.send import FastSend
 from roquet.broker.handlers.locks import LockHandler
 from roquet.broker.handlers.member_status import MemberStatus
 from roquet.broker.handlers.offsets import OffsetHandler
@@ -26,19 +29,12 @@ from roquet.broker.handlers.send_back import SendBackHandler
 from roquet.broker.handlers.send_context import SendContext
 from roquet.broker.handlers.transactions import TransactionHandler
 from roquet.broker.maintenance.queue_deletion import QueueDeletion
-from roquet.broker.metadata.members import Producers
-from roquet.broker.metrics.measurements import Measurements
 from roquet.broker.metrics.runtime_info import RuntimeInfo
-from roquet.broker.metrics.traffic import Traffic
 from roquet.broker.offsets.group_lag import GroupLag
 from roquet.broker.offsets.moved_event import OffsetMovedEvents
-from roquet.broker.tables import Tables
-from roquet.broker.transactions.half_messages import HalfMessages
 from roquet.protocol.bodies.tables import DataVersion
-from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.handling import FastPathMakers
-from roquet.transport.slices import Slices
 
 Handlers = Mapping[int, Handler]
 """Handlers by request code."""
@@ -52,30 +48,50 @@ class Routes:
     fast_paths: FastPathMakers[Connection]
 
 
-def of_producers(
-    config: BrokerConfig,
-    context: SendContext,
-    sends: SendHandler,
-    halves: HalfMessages,
-    producers: Producers[Connection],
-) -> Handlers:
+def routes(parts: Components) -> Routes:
+    """The handler of each request code, and what makes fast paths."""
+    context = SendContext(
+        parts.config,
+        parts.store,
+        parts.tables.metadata,
+        parts.write_gate,
+        parts.ack_gate,
+        parts.turn,
+        parts.clock.now_ms,
+        parts.runtime.random,
+    )
+    sends = SendHandler(context, parts.halves, parts.slices)
+    pulls = _pull_handler(parts, context)
+    handlers = {
+        **_of_producers(parts, context, sends),
+        **pulls.routes(),
+        **_of_consumers(parts, context),
+        **parts.members.routes(),
+        **_of_admin_tools(parts),
+    }
+    # Sends first: only runs of sends are cheaper together.
+    return Routes(handlers, {FastSend: sends.fast_path, FastPull: pulls.fast_path})
+
+
+def _of_producers(parts: Components, context: SendContext, sends: SendHandler) -> Handlers:
     """Handlers of sends, replies and ends of transactions."""
-    store = context.store
-    stores = config.store_reply_message_enable
-    replies = ReplyHandler(sends, producers, store.config.store_host, context.now_ms, stores=stores)
-    transactions = TransactionHandler(halves, store, context.ack_gate, is_slave=config.is_slave)
+    config = parts.config
+    store = parts.store
+    replies = ReplyHandler(
+        sends,
+        parts.tables.producers,
+        store.config.store_host,
+        context.now_ms,
+        stores=config.store_reply_message_enable,
+    )
+    transactions = TransactionHandler(parts.halves, store, parts.ack_gate, is_slave=config.is_slave)
     return {**sends.routes(), **replies.routes(), **transactions.routes()}
 
 
-def pull_handler(
-    config: BrokerConfig,
-    context: SendContext,
-    tables: Tables,
-    long_polls: LongPolls,
-    traffic: Traffic,
-) -> PullHandler:
-    """The handler of pulls, which makes a fast path, too."""
-    store = context.store
+def _pull_handler(parts: Components, context: SendContext) -> PullHandler:
+    config = parts.config
+    store = parts.store
+    tables = parts.tables
     return PullHandler(
         config,
         store,
@@ -83,82 +99,62 @@ def pull_handler(
         tables.consumers,
         tables.offsets,
         ReadBalance(config.replication.slave_read_enable, store.config.limits.memory_bytes),
-        long_polls,
+        parts.long_polls,
         tables.filters,
-        traffic,
-        OffsetMovedEvents(
-            store, context.write_gate, context.turn, config.broker_name, context.now_ms
-        ),
+        parts.measurements.traffic,
+        OffsetMovedEvents(store, parts.write_gate, parts.turn, config.broker_name, context.now_ms),
     )
 
 
-def of_consumers(
-    config: BrokerConfig,
-    context: SendContext,
-    tables: Tables,
-    traffic: Traffic,
-    steady_ms: Callable[[], float],
-    slices: Slices,
-) -> Handlers:
+def _of_consumers(parts: Components, context: SendContext) -> Handlers:
     """Handlers of offsets, queue locks, queries, and of messages that are sent back."""
-    store = context.store
-    settings = config.store
+    config = parts.config
+    store = parts.store
+    tables = parts.tables
+    slices = parts.slices
     queries = QueryHandler(
-        store, settings.default_query_max_num, settings.max_msgs_num_batch, slices
+        store, config.store.default_query_max_num, config.store.max_msgs_num_batch, slices
     )
     return {
-        **SendBackHandler(context, traffic).routes(),
+        **SendBackHandler(context, parts.measurements.traffic).routes(),
         **OffsetHandler(tables.offsets, store, is_slave=config.is_slave).routes(),
-        **LockHandler(tables.leases, steady_ms, slices, config.limits).routes(),
+        **LockHandler(tables.leases, parts.runtime.steady_ms, slices, config.limits).routes(),
         **queries.routes(),
     }
 
 
-def of_tables(
-    config: BrokerConfig,
-    store: Store,
-    tables: Tables,
-    lag: GroupLag,
-    deletion: QueueDeletion,
-    jobs: Jobs,
-    slices: Slices,
-) -> Handlers:
-    """Handlers of admin tools' requests for topics, groups, offsets and connected consumers."""
+def _of_admin_tools(parts: Components) -> Handlers:
+    """Handlers of requests for topics, groups, members, statistics, old files and replication."""
+    config = parts.config
     name = config.broker_name
     is_slave = config.is_slave
-    metadata = tables.metadata
-    consumers = tables.consumers
-    offsets = tables.offsets
-    topics = TopicAdmin(metadata, offsets, store, name, deletion, jobs, slices, is_slave=is_slave)
-    groups = GroupAdmin(
-        metadata, consumers, tables.producers, offsets, lag, slices, is_slave=is_slave
-    )
-    return {
-        **topics.routes(),
-        **groups.routes(),
-        **OffsetAdmin(metadata, consumers, offsets, store, name, slices).routes(),
-        **MemberStatus(consumers, slices, config.limits).routes(),
-        **ClientProxy(consumers, store, name).routes(),
-    }
-
-
-def of_measurements(
-    config: BrokerConfig,
-    store: Store,
-    tables: Tables,
-    lag: GroupLag,
-    measurements: Measurements,
-    figures: Sequence[Callable[[], Mapping[str, str]]],
-    now_ms: Callable[[], int],
-    slices: Slices,
-) -> Handlers:
-    """Handlers of admin tools' requests for statistics, configuration and runtime information.
-
-    :param figures: give further figures of the runtime information.
-    """
-    delay_offsets = tables.delay_offsets
+    store = parts.store
+    slices = parts.slices
+    now_ms = parts.runtime.now_ms
+    measurements = parts.measurements
+    metadata = parts.tables.metadata
+    consumers = parts.tables.consumers
+    offsets = parts.tables.offsets
+    delay_offsets = parts.tables.delay_offsets
+    follower = parts.follower
+    lag = GroupLag(metadata, consumers, offsets, store, name, measurements.tps)
+    deletion = QueueDeletion(store, parts.runtime, parts.checkpointing, slices)
+    figures = (parts.ack_gate.figures, parts.peers.figures)
     info = RuntimeInfo(config, store, delay_offsets, now_ms, figures, measurements.figures)
-    version = DataVersion(now_ms())
-    stats = StatsAdmin(measurements.stats, lag, tables.metadata, config.address, slices)
-    broker = BrokerAdmin(config, version, info, tables.offsets, delay_offsets, slices)
-    return {**stats.routes(), **broker.routes()}
+    admins = (
+        TopicAdmin(metadata, offsets, store, name, deletion, parts.jobs, slices, is_slave=is_slave),
+        GroupAdmin(
+            metadata, consumers, parts.tables.producers, offsets, lag, slices, is_slave=is_slave
+        ),
+        OffsetAdmin(metadata, consumers, offsets, store, name, slices),
+        MemberStatus(consumers, slices, config.limits),
+        ClientProxy(consumers, store, name),
+        StatsAdmin(measurements.stats, lag, metadata, config.address, slices),
+        BrokerAdmin(config, DataVersion(now_ms()), info, offsets, delay_offsets, slices),
+        CleanupAdmin(store, metadata, parts.cleaning, deletion, parts.jobs),
+        HaAdmin(
+            config, store, parts.ha_server, None if follower is None else follower.client, now_ms
+        ),
+        Promotion(config, store, metadata, parts.channels, follower, parts.restart_as),
+    )
+    return {code: handler for admin in admins for code, handler in admin.routes().items()}

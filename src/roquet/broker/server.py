@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from roquet.broker import periodic
-from roquet.broker.background import Loop
+from roquet.broker import background, handler_table
 from roquet.broker.components import Components
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.ha.hand_over import hand_over
@@ -114,7 +113,7 @@ class Broker:
         self._main.stop_accepting()
         await parts.registrar.unregister()
         await self._end_tasks()
-        if await periodic.flush(self.store, self.runtime, LimitedLog(log)):
+        if await background.flush(self.store, self.runtime, LimitedLog(log)):
             tables.settle_delay_offsets()
         parts.append_notifier.shown()
         if self.store.failure is not None and parts.ha_server is not None:
@@ -135,7 +134,7 @@ class Broker:
     def _build(self) -> None:
         self.parts = Components(self.config, self.runtime, self._disk, self.restart_as, self._end)
         self.store = self.parts.store
-        routes = self.parts.routes()
+        routes = handler_table.routes(self.parts)
         connection_closed = self.parts.connection_closed
         peers = self.parts.peers
         fast = {
@@ -188,10 +187,10 @@ class Broker:
     def _start_tasks(self) -> None:
         if self.parts.follower is not None:
             self.parts.follower.start()
-        for loop in self.parts.loops():
+        for loop in background.loops(self.parts):
             self._spawn(loop)
 
-    def _spawn(self, work: Loop) -> None:
+    def _spawn(self, work: background.Loop) -> None:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(_ended)
         self._tasks.append(task)

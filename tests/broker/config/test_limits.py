@@ -428,5 +428,5 @@ def test_statistics_by_group_are_bounded_and_sums_go_on(
     assert len(finished(traffic.messages_given())) == len(traffic.messages_sent_back()) == 10
     assert (traffic.messages, traffic.found, traffic.left_out) == (60, 60, 80)
     for _ in range(3):
-        world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
+        world.on_broker(lambda: finished(world.measurements.sample(Window.MINUTE)))
     assert len([line for line in caplog.messages if "statisticsNumsMax=10" in line]) == 1

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.background import flush
 from roquet.broker.config.delay_levels import DelayLevels, put_aside, waiting_queue
 from roquet.broker.delay.delivery import DelayedDelivery
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.offsets.consumer_offsets import DelayOffsets
-from roquet.broker.periodic import flush
 from roquet.common.limited_log import LimitedLog
 from roquet.common.runtime import Runtime
 from roquet.protocol.bodies.tables import DelayOffsetTable

@@ -18,7 +18,7 @@ def after(seconds: int, a_second: TrafficTotals) -> dict[str, str]:
     flow = TrafficTotals()
     for second in range(seconds + 1):
         flow = TrafficTotals(*(second * value for value in a_second))
-        rates.look(flow, NOON_MS + 1000 * second, day=1)
+        rates.sample(flow, NOON_MS + 1000 * second, day=1)
     return rates.figures(flow)
 
 
@@ -27,7 +27,7 @@ def test_rates_are_of_the_last_ten_seconds_minute_and_ten_minutes() -> None:
     stored = 0
     for second in range(700):
         stored += 100 if second >= 690 else 10
-        rates.look(TrafficTotals(stored), NOON_MS + 1000 * second, day=1)
+        rates.sample(TrafficTotals(stored), NOON_MS + 1000 * second, day=1)
     assert rates.figures(TrafficTotals(stored))["putTps"] == "100.0 25.0 11.5"
 
 
@@ -56,7 +56,7 @@ def test_pulls_and_the_messages_they_give_have_rates_of_their_own() -> None:
 def test_the_totals_of_the_mornings_move_on_at_midnight() -> None:
     rates = Rates()
     for day, stored in ((1, 10), (1, 20), (2, 30), (2, 40), (3, 50)):
-        rates.look(TrafficTotals(stored, given=stored * 2), NOON_MS, day)
+        rates.sample(TrafficTotals(stored, given=stored * 2), NOON_MS, day)
     figures = rates.figures(TrafficTotals(60, given=120))
     names = (
         "msgPutTotalYesterdayMorning",
@@ -69,11 +69,11 @@ def test_the_totals_of_the_mornings_move_on_at_midnight() -> None:
 
 def test_times_are_shown_of_the_minute_that_is_over() -> None:
     rates = Rates()
-    rates.look(TrafficTotals(), NOON_MS, day=1)
+    rates.sample(TrafficTotals(), NOON_MS, day=1)
     for messages, ms in ((900, 0), (90, 7), (9, 80), (1, 12_000)):
         rates.took(messages, ms)
     assert "[<=0ms]:0 [0~10ms]:0 " in rates.figures(TrafficTotals())["putMessageDistributeTime"]
-    rates.look(TrafficTotals(), NOON_MS + 60_000, day=1)
+    rates.sample(TrafficTotals(), NOON_MS + 60_000, day=1)
     figures = rates.figures(TrafficTotals())
     counts = [int(part.rpartition(":")[2]) for part in figures["putMessageDistributeTime"].split()]
     assert counts == [900, 90, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1]

@@ -20,34 +20,34 @@ class Counted:
         return self.stats.summary("TOPIC_PUT_NUMS", key)
 
 
-def test_what_was_counted_before_the_first_look_counts_as_of_the_period_before_it() -> None:
+def test_what_was_counted_before_the_first_sample_counts_as_of_the_period_before_it() -> None:
     counted = Counted()
     counted.totals["T"] = Total(50, 10)
     assert counted.minute() == Summary()
-    finished(counted.stats.look(Window.MINUTE, 1_000_000))
+    finished(counted.stats.sample(Window.MINUTE, 1_000_000))
     assert counted.minute() == Summary(sum=50, tps=5.0, avgpt=5.0)
 
 
 def test_what_was_deleted_and_made_again_between_two_looks_begins_anew() -> None:
     counted = Counted()
-    for look, messages in enumerate((100, 10, 12), 1):
+    for sample, messages in enumerate((100, 10, 12), 1):
         counted.totals["T"] = Total(messages, messages)
-        finished(counted.stats.look(Window.MINUTE, 10_000 * look))
+        finished(counted.stats.sample(Window.MINUTE, 10_000 * sample))
     assert counted.minute() == Summary(sum=12, tps=0.6, avgpt=1.0)
 
 
-def test_a_minute_forgets_what_is_older_than_its_seven_looks() -> None:
+def test_a_minute_forgets_what_is_older_than_its_seven_samples() -> None:
     counted = Counted()
-    for look in range(1, 11):
-        counted.totals["T"] = Total(100 * look, look)
-        finished(counted.stats.look(Window.MINUTE, 10_000 * look))
+    for sample in range(1, 11):
+        counted.totals["T"] = Total(100 * sample, sample)
+        finished(counted.stats.sample(Window.MINUTE, 10_000 * sample))
     assert counted.minute() == Summary(sum=600, tps=10.0, avgpt=100.0)
 
 
-def test_windows_are_looked_at_by_themselves() -> None:
+def test_windows_are_sampled_by_themselves() -> None:
     counted = Counted()
     counted.totals["T"] = Total(60, 60)
-    finished(counted.stats.look(Window.HOUR, 0))
+    finished(counted.stats.sample(Window.HOUR, 0))
     described = finished(counted.stats.describe("TOPIC_PUT_NUMS", "T"))
     assert described == {
         "statsMinute": Summary(),
@@ -66,11 +66,11 @@ def test_what_nobody_counted_is_not_described() -> None:
 def test_a_key_that_is_gone_starts_anew_when_it_comes_back() -> None:
     counted = Counted()
     counted.totals["T"] = Total(1000, 1)
-    finished(counted.stats.look(Window.MINUTE, 10_000))
+    finished(counted.stats.sample(Window.MINUTE, 10_000))
     del counted.totals["T"]
-    finished(counted.stats.look(Window.MINUTE, 20_000))
+    finished(counted.stats.sample(Window.MINUTE, 20_000))
     counted.totals["T"] = Total(5, 1)
-    finished(counted.stats.look(Window.MINUTE, 30_000))
+    finished(counted.stats.sample(Window.MINUTE, 30_000))
     assert counted.minute().sum == 5
 
 
@@ -78,5 +78,5 @@ def test_a_day_has_twenty_four_hours() -> None:
     counted = Counted()
     for hour in range(30):
         counted.totals["T"] = Total(hour, hour)
-        finished(counted.stats.look(Window.DAY, hour * 3_600_000))
+        finished(counted.stats.sample(Window.DAY, hour * 3_600_000))
     assert counted.stats.summary("TOPIC_PUT_NUMS", "T", Window.DAY).sum == 24

@@ -120,7 +120,7 @@ class Measurements:
         self._stored_before += messages
         self.rates.took(messages, int(seconds * 1000))
 
-    def look(self, window: Window) -> Steps[None]:
+    def sample(self, window: Window) -> Steps[None]:
         """Sample all items for a window. Called once per period of the window.
 
         Totals of deleted topics and groups are dropped.
@@ -134,12 +134,12 @@ class Measurements:
                 self._count_max,
             )
             self._is_left_out_told = True
-        yield from self.stats.look(window, now_ms)
+        yield from self.stats.sample(window, now_ms)
 
-    def look_at_rates(self) -> None:
+    def sample_rates(self) -> None:
         """Sample the rates. Called every `RATES_MS`."""
         today = datetime.fromtimestamp(self._now_ms() / 1000).astimezone().toordinal()
-        self.rates.look(self._flow(), self._clock_ms(), today)
+        self.rates.sample(self._flow(), self._clock_ms(), today)
 
     def _flow(self) -> TrafficTotals:
         traffic = self.traffic

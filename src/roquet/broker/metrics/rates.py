@@ -53,11 +53,11 @@ class TrafficTotals(NamedTuple):
 class Rates:
     """Rates over `SPANS_S`, totals by day, and a histogram of store times.
 
-    Invariant: `_looks` are the last 601 samples, about a second apart.
+    Invariant: `_samples` are the last 601 samples, about a second apart.
     """
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, TrafficTotals]] = deque(maxlen=SPANS_S[-1] + 1)
+        self._samples: deque[tuple[float, TrafficTotals]] = deque(maxlen=SPANS_S[-1] + 1)
         self._day: int | None = None
         self._this_morning = self._yesterday_morning = TrafficTotals()
         self._times = [0] * (len(_STEPS_MS) + 1)
@@ -65,13 +65,13 @@ class Rates:
         self._turned_ms = 0.0
         self._longest_ms = 0
 
-    def look(self, flow: TrafficTotals, now_ms: float, day: int) -> None:
+    def sample(self, flow: TrafficTotals, now_ms: float, day: int) -> None:
         """Sample the totals. Called every second.
 
         :param now_ms: monotonic clock.
         :param day: a number that changes at midnight.
         """
-        self._looks.append((now_ms, flow))
+        self._samples.append((now_ms, flow))
         if self._day is not None and day != self._day:
             self._yesterday_morning, self._this_morning = self._this_morning, flow
         self._day = day
@@ -117,10 +117,10 @@ class Rates:
         return " ".join(str(round(self._rate(of, span_s), 3)) for span_s in SPANS_S)
 
     def _rate(self, of: Callable[[TrafficTotals], int], span_s: int) -> float:
-        if len(self._looks) < 2:
+        if len(self._samples) < 2:
             return 0.0
-        first_ms, first = self._looks[-min(span_s + 1, len(self._looks))]
-        last_ms, last = self._looks[-1]
+        first_ms, first = self._samples[-min(span_s + 1, len(self._samples))]
+        last_ms, last = self._samples[-1]
         return (of(last) - of(first)) * 1000 / (last_ms - first_ms) if last_ms > first_ms else 0.0
 
     def _distribution(self) -> str:

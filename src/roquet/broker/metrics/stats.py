@@ -35,10 +35,10 @@ class Window(Enum):
     HOUR = ("statsHour", 600_000, 7)
     DAY = ("statsDay", 3_600_000, 25)
 
-    def __init__(self, title: str, period_ms: int, looks: int) -> None:
+    def __init__(self, title: str, period_ms: int, samples: int) -> None:
         self.title = title
         self.period_ms = period_ms
-        self.looks = looks
+        self.samples = samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Sample:
     """One sample of a total."""
 
     at_ms: float
@@ -74,17 +74,17 @@ class Stats:
 
     def __init__(self, items: Mapping[str, Totals]) -> None:
         self._items = items
-        self._looks: dict[Window, dict[str, dict[str, deque[_Look]]]] = {
+        self._samples: dict[Window, dict[str, dict[str, deque[_Sample]]]] = {
             window: {item: {} for item in items} for window in Window
         }
 
-    def look(self, window: Window, now_ms: float) -> Steps[None]:
+    def sample(self, window: Window, now_ms: float) -> Steps[None]:
         """Sample all items for a window. Called once per period of the window."""
         for item, totals in self._items.items():
-            yield from self._look_at(self._looks[window][item], totals, window, now_ms)
+            yield from self._sample_item(self._samples[window][item], totals, window, now_ms)
 
-    def _look_at(
-        self, looks: dict[str, deque[_Look]], totals: Totals, window: Window, now_ms: float
+    def _sample_item(
+        self, samples: dict[str, deque[_Sample]], totals: Totals, window: Window, now_ms: float
     ) -> Steps[None]:
         """Sample one item; samples of keys that are gone are dropped.
 
@@ -92,20 +92,20 @@ class Stats:
         takes some ms.
         """
         found = yield from totals()
-        for keys in in_parts(list(looks), _KEYS):
+        for keys in in_parts(list(samples), _KEYS):
             for key in keys:
                 if key not in found:
-                    del looks[key]
+                    del samples[key]
             yield
         for entries in in_parts(found.items(), _KEYS):
             for key, total in entries:
-                known = looks.get(key)
+                known = samples.get(key)
                 # a total that fell belongs to a topic that was deleted and created again
                 if known is None or total.times < known[-1].total.times:
-                    known = looks[key] = deque(
-                        (_Look(now_ms - window.period_ms, _NOTHING),), window.looks
+                    known = samples[key] = deque(
+                        (_Sample(now_ms - window.period_ms, _NOTHING),), window.samples
                     )
-                known.append(_Look(now_ms, total))
+                known.append(_Sample(now_ms, total))
             yield
 
     def describe(self, item: str, key: str) -> Steps[dict[str, Summary] | None]:
@@ -113,16 +113,16 @@ class Stats:
         totals = self._items.get(item)
         if totals is None:
             return None
-        if key not in self._looks[Window.MINUTE][item] and key not in (yield from totals()):
+        if key not in self._samples[Window.MINUTE][item] and key not in (yield from totals()):
             return None
         return {window.title: self.summary(item, key, window) for window in Window}
 
     def summary(self, item: str, key: str, window: Window = Window.MINUTE) -> Summary:
         """The summary of one window; zeros before the first sample."""
-        looks = self._looks[window][item].get(key)
-        if not looks:
+        samples = self._samples[window][item].get(key)
+        if not samples:
             return Summary()
-        first, last = looks[0], looks[-1]
+        first, last = samples[0], samples[-1]
         grown = last.total.value - first.total.value
         times = last.total.times - first.total.times
         span_ms = last.at_ms - first.at_ms

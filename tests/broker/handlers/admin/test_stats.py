@@ -43,7 +43,7 @@ def test_messages_and_bytes_that_were_stored_are_told_by_topic(world: World) -> 
     for queue_id in (0, 0, 1):
         world.put("T", queue_id, b"x" * 100)
     world.put("U")
-    world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
+    world.on_broker(lambda: finished(world.measurements.sample(Window.MINUTE)))
     assert minute(world, "TOPIC_PUT_NUMS", "T") == 3
     sizes = [minute(world, "TOPIC_PUT_SIZE", topic) for topic in "TU"]
     assert sizes[0] > 300
@@ -56,7 +56,7 @@ def test_what_groups_were_given_and_sent_back_is_told_by_topic_and_group(world: 
     for group, queue_id, messages, size in (("G", 0, 5, 500), ("G", 1, 1, 100), ("H", 0, 7, 70)):
         traffic.given("T", group, queue_id, messages, size, traffic.clock_ms())
     traffic.sent_back("T", "G")
-    world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
+    world.on_broker(lambda: finished(world.measurements.sample(Window.MINUTE)))
     assert minute(world, "GROUP_GET_NUMS", "T@G") == 6
     assert minute(world, "GROUP_GET_SIZE", "T@G") == 600
     assert minute(world, "SNDBCK_PUT_NUMS", "T@G") == 1
@@ -67,7 +67,7 @@ def test_how_long_pulls_took_is_told_by_queue_and_group_in_ms(world: World) -> N
     traffic = world.measurements.traffic
     for queue_id, took_ms in ((0, 2.5), (0, 0.75), (3, 0.25)):
         traffic.given("T", "G", queue_id, 1, 100, traffic.clock_ms() - took_ms)
-    world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
+    world.on_broker(lambda: finished(world.measurements.sample(Window.MINUTE)))
     told = world.client().ask(STATS, statsName="GROUP_GET_LATENCY", statsKey="0@T@G")["statsMinute"]
     assert (told["sum"], told["avgpt"]) == (3, 1.5)
     assert minute(world, "GROUP_GET_LATENCY", "3@T@G") == 0
@@ -79,7 +79,7 @@ def test_delayed_messages_count_as_given_out_of_their_level_s_queue_when_they_go
     traffic = world.measurements.traffic
     for queue_id, messages, size in ((2, 5, 500), (2, 1, 100), (7, 4, 40)):
         traffic.delivered(queue_id, messages, size)
-    world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
+    world.on_broker(lambda: finished(world.measurements.sample(Window.MINUTE)))
     items = ("QUEUE_GET_NUMS", "QUEUE_GET_SIZE")
     assert [minute(world, item, "SCHEDULE_TOPIC_XXXX@2@SCHEDULE_CONSUMER") for item in items] == [
         6,
@@ -103,7 +103,7 @@ def test_without_detail_nothing_is_told_by_queue(sim: Simulation) -> None:
         traffic.given("T", "G", queue_id, 1, 100, traffic.clock_ms() - 3)
     traffic.delivered(2, 1, 100)
     world.put("SCHEDULE_TOPIC_XXXX", 2)
-    world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
+    world.on_broker(lambda: finished(world.measurements.sample(Window.MINUTE)))
     assert minute(world, "GROUP_GET_LATENCY", "T@G") == 6
     assert not is_told(world, "GROUP_GET_LATENCY", "0@T@G")
     assert not is_told(world, "QUEUE_PUT_NUMS", "SCHEDULE_TOPIC_XXXX@2")
@@ -129,7 +129,7 @@ def test_what_was_given_of_a_topic_or_to_a_group_is_forgotten_once_that_is_delet
             world.client().call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G").code
             == ResponseCode.SUCCESS
         )
-    world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
+    world.on_broker(lambda: finished(world.measurements.sample(Window.MINUTE)))
     assert not any(is_told(world, *total) for total in totals)
 
 
@@ -149,11 +149,11 @@ def test_what_was_not_counted_is_refused(world: World, item: str, key: str) -> N
 
 def test_rates_follow_what_is_stored_and_given(world: World) -> None:
     for _ in range(5):
-        world.on_broker(world.measurements.look_at_rates)
+        world.on_broker(world.measurements.sample_rates)
         world.put("T")
         world.measurements.traffic.given("T", "G", 0, 3, 300, 0)
         world.sim.run_for(1)
-    world.on_broker(world.measurements.look_at_rates)
+    world.on_broker(world.measurements.sample_rates)
     table = world.client().ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
     assert 0.5 < float(table["putTps"].split()[0]) < 1.5
     assert 2 < float(table["getTransferedTps"].split()[0]) < 4

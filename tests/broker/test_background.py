@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from roquet.broker.periodic import each
+from roquet.broker.background import each
 from tests.simulation.simulation import Simulation
 
 
 def told(caplog: pytest.LogCaptureFixture) -> int:
-    return sum(record.name == "roquet.broker.periodic" for record in caplog.records)
+    return sum(record.name == "roquet.broker.background" for record in caplog.records)
 
 
 def test_work_that_fails_is_told_of_once_and_goes_on(
