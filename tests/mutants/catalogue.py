@@ -488,8 +488,8 @@ _KEEPING: Final = (
     Mutant(
         "a broker registers with its first name server only",
         "broker/maintenance/registration.py",
-        "for address in name_servers}",
-        "for address in name_servers[:1]}",
+        "for address in config.name_servers}",
+        "for address in config.name_servers[:1]}",
         ("tests/broker/maintenance/test_registration.py", "tests/simulation/test_several.py"),
     ),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.store import BrokerRole, FlushDisk
 from roquet.broker.delivery.ack_gate import AckConfig
-from roquet.broker.maintenance.registration import BrokerIdentity, RegistrationConfig
 from roquet.broker.metadata.topics import topics_at_start
 from roquet.broker.transactions.open_table import CheckRules
 from roquet.common.memory import physical_memory
@@ -106,26 +105,6 @@ def slave_rules(config: BrokerConfig) -> slave.Rules:
     return slave.Rules(
         report_ms=replication.ha_send_heartbeat_interval,
         silence_ms_max=replication.ha_housekeeping_interval,
-    )
-
-
-def identity(config: BrokerConfig) -> BrokerIdentity:
-    """The names and addresses with which this broker registers at name servers."""
-    return BrokerIdentity(
-        config.broker_cluster_name,
-        config.broker_name,
-        config.broker_id,
-        config.address,
-        config.ha_address,
-    )
-
-
-def registration_config(config: BrokerConfig) -> RegistrationConfig:
-    return RegistrationConfig(
-        config.register_period_ms,
-        config.register_broker_timeout_mills,
-        config.compressed_register,
-        config.broker_permission,
     )
 
 

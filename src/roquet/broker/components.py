@@ -153,7 +153,14 @@ class Components:
         self.connection_closed.add(
             self.members.connection_closed, self.long_polls.connection_closed
         )
-        self.registrar = _registrar(config, self.channels, tables, self.follower, self.slices)
+        self.registrar = Registrar(
+            config,
+            self.channels,
+            tables.topics.to_table,
+            metadata.set_ordered,
+            self.slices,
+            None if self.follower is None else self.follower.master_known,
+        )
         tables.topics_changed.add(self.registrar.soon)
 
         # old files, and a drive that fails
@@ -206,23 +213,4 @@ def _slave_sync(
         tables.save_delay_offsets,
         slices,
         config.replication.slave_sync_interval,
-    )
-
-
-def _registrar(
-    config: BrokerConfig,
-    channels: Channels,
-    tables: Tables,
-    follower: MasterFollower | None,
-    slices: Slices,
-) -> Registrar:
-    return Registrar(
-        channels,
-        config.name_servers,
-        component_configs.identity(config),
-        tables.topics.to_table,
-        component_configs.registration_config(config),
-        master_known=None if follower is None else follower.master_known,
-        order_known=tables.metadata.set_ordered,
-        slices=slices,
     )

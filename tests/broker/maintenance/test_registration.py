@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.maintenance.registration import BrokerIdentity, Registrar, RegistrationConfig
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.maintenance.registration import Registrar
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.protocol.bodies.tables import DataVersion, Route, TopicConfig, TopicTable, parse
@@ -20,6 +21,7 @@ from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
+from roquet.transport.slices import Slices
 from tests.simulation.simulation import Host, Simulation
 
 MASTER, SLAVE, TOOL = "10.0.0.1", "10.0.0.2", "10.0.0.9"
@@ -52,14 +54,23 @@ class World:
         self, address: str, broker_id: int = 0, *, permission: int = 6, compressed: bool = False
     ) -> Registrar:
         """A broker that registers from now on."""
+        config = BrokerConfig(
+            namesrv_addr=";".join(NAME_SERVERS),
+            broker_cluster_name="c",
+            broker_name="b",
+            broker_id=broker_id,
+            broker_ip1=address,
+            broker_ip2=address,
+            broker_permission=permission,
+            compressed_register=compressed,
+        )
         registrar = Registrar(
+            config,
             Channels(),
-            NAME_SERVERS,
-            BrokerIdentity("c", "b", broker_id, f"{address}:10911", f"{address}:10912"),
             lambda: self.table,
-            RegistrationConfig(compressed=compressed, permission=permission),
-            master_known=(lambda ha, main: self.masters.append((ha, main))) if broker_id else None,
-            order_known=self.ordered.append,
+            self.ordered.append,
+            Slices(),
+            (lambda ha, main: self.masters.append((ha, main))) if broker_id else None,
         )
         self.sim.host(address).start(registrar.run)
         return registrar

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
+from roquet.broker.config.broker import BrokerConfig
 from roquet.errors import CallTimeout, RoquetError
 from roquet.protocol.bodies import compressed_registration
 from roquet.protocol.bodies import tables as bodies
@@ -36,34 +37,6 @@ FIRST_AGAIN_MS: Final = 10_000
 UNREGISTER_TIMEOUT_MS: Final = 3000
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerIdentity:
-    """The names and addresses with which a broker registers."""
-
-    cluster: str
-    name: str
-    broker_id: int
-    address: str
-    ha_address: str
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrationConfig:
-    """The settings of registrations.
-
-    :param period_ms: the time between two registrations.
-    :param timeout_ms: how long a name server may take to answer.
-    :param compressed: whether the body is compressed (`compressedRegister`).
-    :param permission: the broker's permission. If it is not read and write, all topics are
-        registered with it.
-    """
-
-    period_ms: int = 30_000
-    timeout_ms: int = 6000
-    compressed: bool = False
-    permission: int = READ_WRITE
-
-
 class Registrar:
     """Registers one broker periodically and after each change of its topics.
 
@@ -72,34 +45,30 @@ class Registrar:
     Invariant: every change reported by `soon` reaches every name server that answers.
 
     :param topics: gives the present topics.
-    :param master_known: on a slave, called with the master's HA address and its address for
-        requests whenever they change.
     :param order_known: called with the names of the ordered topics, if a name server has any.
     :param slices: runs the encoding of large tables.
+    :param master_known: on a slave, called with the master's HA address and its address for
+        requests whenever they change; None on a master.
     """
 
     def __init__(
         self,
+        config: BrokerConfig,
         channels: Channels,
-        name_servers: Sequence[str],
-        identity: BrokerIdentity,
         topics: Callable[[], TopicTable],
-        config: RegistrationConfig,
-        *,
-        master_known: Callable[[str | None, str | None], None] | None = None,
-        order_known: Callable[[frozenset[str]], None] | None = None,
-        slices: Slices | None = None,
+        order_known: Callable[[frozenset[str]], None],
+        slices: Slices,
+        master_known: Callable[[str | None, str | None], None] | None,
     ) -> None:
-        self._slices = slices or Slices()
-        self._channels = channels
-        self._identity = identity
-        self._topics = topics
         self._config = config
-        self._permission = config.permission
-        self._restrictions = 0
-        self._master_known = master_known
+        self._channels = channels
+        self._topics = topics
         self._order_known = order_known
-        self._wanted = {address: asyncio.Event() for address in name_servers}
+        self._slices = slices
+        self._master_known = master_known
+        self._permission = config.broker_permission
+        self._restrictions = 0
+        self._wanted = {address: asyncio.Event() for address in config.name_servers}
         self._unreachable: set[str] = set()
         self._masters: dict[str, RegisterBrokerAnswer] = {}
         self._master = RegisterBrokerAnswer()
@@ -109,11 +78,11 @@ class Registrar:
         """Register now, after `FIRST_AGAIN_MS`, each period and after `soon`, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for address in self._wanted:
-                group.create_task(self._keep_telling(address))
+                group.create_task(self._keep_registered(address))
 
     async def register(self) -> None:
         """Register once at all name servers; failures are logged."""
-        await asyncio.gather(*map(self._tell, self._wanted))
+        await asyncio.gather(*map(self._register_at, self._wanted))
 
     def soon(self) -> None:
         """Register again soon, because something changed."""
@@ -131,22 +100,22 @@ class Registrar:
 
         One that does not answer drops this broker later, when its connection ends or it is silent.
         """
-        await asyncio.gather(*map(self._say_goodbye, self._wanted))
+        await asyncio.gather(*map(self._unregister_at, self._wanted))
 
-    async def _keep_telling(self, address: str) -> None:
-        wait_ms = min(FIRST_AGAIN_MS, self._config.period_ms)
+    async def _keep_registered(self, address: str) -> None:
+        wait_ms = min(FIRST_AGAIN_MS, self._config.register_period_ms)
         while True:
             self._wanted[address].clear()
-            await self._tell(address)
+            await self._register_at(address)
             try:
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._wanted[address].wait()
             except TimeoutError:
-                wait_ms = self._config.period_ms
+                wait_ms = self._config.register_period_ms
 
-    async def _tell(self, address: str) -> None:
+    async def _register_at(self, address: str) -> None:
         try:
-            self._take(address, checked(await self._answer(address), address))
+            self._apply(address, checked(await self._answer(address), address))
         except (RoquetError, ValueError) as error:
             if address not in self._unreachable:
                 log.warning(
@@ -166,15 +135,15 @@ class Registrar:
             return await self._call(address)
 
     async def _call(self, address: str) -> Command:
-        request = await self._request()
-        return await self._channels.call(address, request, self._config.timeout_ms)
+        timeout_ms = self._config.register_broker_timeout_mills
+        return await self._channels.call(address, await self._request(), timeout_ms)
 
-    def _take(self, address: str, answer: Command) -> None:
+    def _apply(self, address: str, answer: Command) -> None:
         if self._master_known is not None:
             self._masters.pop(address, None)
             self._masters[address] = RegisterBrokerAnswer.read(answer.fields)
             self._choose_master(self._master_known)
-        if self._order_known is not None and answer.body:
+        if answer.body:
             self._order_known(
                 frozenset(bodies.parse(answer.body, lambda json: json.get("table") or {}))
             )
@@ -193,9 +162,9 @@ class Registrar:
             self._master = master
             known(master.ha_server_addr, master.master_addr)
 
-    async def _say_goodbye(self, address: str) -> None:
-        own = self._identity
-        header = BrokerHeader(own.name, own.address, own.cluster, own.broker_id)
+    async def _unregister_at(self, address: str) -> None:
+        own = self._config
+        header = BrokerHeader(own.broker_name, own.address, own.broker_cluster_name, own.broker_id)
         request = Command(RequestCode.UNREGISTER_BROKER, header.write())
         try:
             checked(await self._channels.call(address, request, UNREGISTER_TIMEOUT_MS), address)
@@ -209,14 +178,14 @@ class Registrar:
         docs/broker/topics.md#registration-is-always-whole.
         """
         body = await self._body(self._topics())
-        own = self._identity
+        own = self._config
         header = RegisterBrokerHeader(
-            own.name,
+            own.broker_name,
             own.address,
-            own.cluster,
+            own.broker_cluster_name,
             own.ha_address,
             own.broker_id,
-            self._config.compressed,
+            own.compressed_register,
             checksum(body),
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
@@ -226,7 +195,7 @@ class Registrar:
         state = table.version, self._restrictions
         if self._encoded is None or self._encoded[0] != state:
             registered = self._registered(table)
-            if self._config.compressed:
+            if self._config.compressed_register:
                 work = compressed_registration.written(bodies.Registration(registered))
             else:
                 work = encode_registration(registered)
