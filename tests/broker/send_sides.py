@@ -11,9 +11,9 @@ from itertools import cycle
 from pathlib import Path
 
 from roquet.broker.config.broker import BrokerConfig
-from roquet.broker.config.store import StoreSettings
+from roquet.broker.config.store import FlushDisk, StoreSettings
 from roquet.broker.delay.stamp_clock import StampClock
-from roquet.broker.delivery.ack_gate import AckConfig, AckGate
+from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.handlers.fastpath.send import FastSend
@@ -78,9 +78,11 @@ class Side:
         self.metadata = metadata = Metadata(
             self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS
         )
-        self.ack_gate = AckGate(
-            AckConfig(flush, False, waiting_max=WAITING_MAX), self.store.log, None, lambda: 0.0
+        flush_type = FlushDisk.SYNC_FLUSH if flush else FlushDisk.ASYNC_FLUSH
+        broker_config = BrokerConfig(
+            waiting_sends_max=WAITING_MAX, store=StoreSettings(flush_disk_type=flush_type)
         )
+        self.ack_gate = AckGate(broker_config, self.store.log, None, lambda: 0.0)
         self.write_gate = gate = WriteGate()
         turn, levels = EndOfTurn(self.store.end_turn), send_config.delay_levels
         now_ms, chance = lambda: NOW_MS, random.Random(1)

@@ -35,7 +35,7 @@ _ACKNOWLEDGING: Final = (
     Mutant(
         "SEND_OK does not wait for the disk",
         "broker/delivery/ack_gate.py",
-        """        if self._config.flush and self._log.flushed_to < held.end:
+        """        if self._flushes and self._log.flushed_to < held.end:
             return False
         return not held.needs_slave""",
         """        return not held.needs_slave""",
@@ -102,9 +102,9 @@ _ACKNOWLEDGING: Final = (
     Mutant(
         "an unanswered promise becomes SEND_OK when its time is over",
         "broker/delivery/ack_gate.py",
-        """            self._missing = code
+        """            self._last_missed = code
         return replace(response, code=code, remark=remark).encode()""",
-        """            self._missing = code
+        """            self._last_missed = code
         return replace(response, remark=remark).encode()""",
         ("tests/broker/delivery/test_ack_gate.py",),
     ),

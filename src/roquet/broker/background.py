@@ -93,7 +93,7 @@ def _storing(parts: Components) -> Iterator[Loop]:
     yield rebuild_queues(store)
     thorough_ms = settings.flush_consume_queue_thorough_interval
     yield checkpoint(store, runtime, thorough_ms, parts.checkpointing, parts.slices)
-    if component_configs.syncs(parts.config):
+    if settings.is_sync_flush:
         yield flush_when_wanted(store, notifier.flush_wanted, notifier.shown, runtime)
     else:
         yield flush_now_and_then(store, runtime, settings)

@@ -94,8 +94,7 @@ class Components:
         turn_ended = Listeners[[]]()
         self.turn = EndOfTurn(turn_ended, self.measurements.turn_took)
         self.ha_server = None if config.is_slave else _ha_server(config, store)
-        ack_config = component_configs.ack_config(config)
-        self.ack_gate = AckGate(ack_config, store.log, self.ha_server, loop_ms)
+        self.ack_gate = AckGate(config, store.log, self.ha_server, loop_ms)
         if self.ha_server is not None:
             self.ha_server.acked.add(self.ack_gate.advance)
         self.append_notifier = AppendNotifier(
@@ -103,7 +102,7 @@ class Components:
             self.long_polls,
             self.ack_gate,
             self.ha_server,
-            syncs=component_configs.syncs(config),
+            syncs=config.store.is_sync_flush,
         )
         self.halves = HalfMessages(
             store,

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from roquet.broker import component_configs
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.delivery.queue_locks import LeaseTable
 from roquet.broker.metadata import state_files
@@ -26,7 +25,7 @@ from roquet.broker.metadata.lenient import (
 from roquet.broker.metadata.members import Consumers, Producers
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import R, StateFile, T, Then
-from roquet.broker.metadata.topics import TopicRegistry
+from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
 from roquet.common.listeners import Listeners
 from roquet.common.runtime import Runtime
@@ -56,7 +55,15 @@ class Tables:
         self.topics_changed = Listeners[[]]()
         """Called after each change of the topics."""
         self.topics = TopicRegistry(
-            component_configs.first_topics(config),
+            topics_at_start(
+                config.broker_cluster_name,
+                config.broker_name,
+                default_queues=config.default_topic_queue_nums,
+                auto_create=config.auto_create_topic_enable,
+                cluster_topic=config.cluster_topic_enable,
+                broker_topic=config.broker_topic_enable,
+                trace_topic=config.msg_trace_topic_name if config.trace_topic_enable else None,
+            ),
             now_ms,
             auto_create=config.auto_create_topic_enable,
             limits=limits,

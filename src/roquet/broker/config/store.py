@@ -131,6 +131,11 @@ class StoreSettings:
     is_enable_batch_push: bool = setting(False, aliases=("enableBatchPush",))
 
     @property
+    def is_sync_flush(self) -> bool:
+        """Whether a send is acknowledged only after the log was synced."""
+        return self.flush_disk_type is FlushDisk.SYNC_FLUSH
+
+    @property
     def retention(self) -> Retention:
         """The rules by which files of the log are deleted.
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.store import BrokerRole
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import decode
 from roquet.transport.connection import Connection
@@ -45,29 +47,11 @@ class Replicas(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class AckConfig:
-    """The promises of SEND_OK, and how long answers wait for them.
-
-    :param flush: SEND_OK means that the message is on disk (SYNC_FLUSH).
-    :param replicate: SEND_OK means that a slave has the message (SYNC_MASTER).
-    :param fall_behind_max: bytes of lag from which on no slave is waited for.
-    :param waiting_max: answers that may be held; with more, sends are refused.
-    """
-
-    flush: bool
-    replicate: bool
-    flush_timeout_ms: int = 5000
-    slave_timeout_ms: int = 3000
-    fall_behind_max: int = 256 * 1024 * 1024
-    waiting_max: int = 100_000
-
-
 @dataclass(slots=True)
 class _Held:
     """One held answer: it is sent once the log is flushed and replicated up to `end`.
 
-    :param tells: see `AckGate.hold`.
+    :param reports_miss: see `AckGate.hold`.
     """
 
     end: int
@@ -75,14 +59,14 @@ class _Held:
     answer: bytes
     needs_slave: bool
     held_ms: int
-    tells: bool = True
+    reports_miss: bool = True
 
 
 class AckGate:
     """Holds answers to sends until disk and slaves have what SEND_OK promises, or time runs out.
 
-    Invariant: each answer leaves once; each deque is in order of `end`. `missed` counts the answers
-    without SEND_OK, by their code.
+    Invariant: each answer leaves once; each deque is in order of `end`. `_missed_counts` has the
+    number of answers without SEND_OK, by their code.
 
     :param replicas: the slaves; None on a slave.
     :param now_ms: the event loop's clock in ms.
@@ -90,28 +74,37 @@ class AckGate:
 
     def __init__(
         self,
-        config: AckConfig,
+        config: BrokerConfig,
         log: LogEnds,
         replicas: Replicas | None,
         now_ms: Callable[[], float],
     ) -> None:
-        self._config = config
+        self._flushes = config.store.is_sync_flush
+        """Whether SEND_OK means that the message is on disk."""
+        self._replicates = config.replication.broker_role is BrokerRole.SYNC_MASTER
+        """Whether SEND_OK means that a slave has the message."""
+        self._flush_timeout_ms = config.store.sync_flush_timeout
+        self._slave_timeout_ms = config.replication.slave_timeout
+        self._fall_behind_max = config.replication.ha_slave_fallbehind_max
+        """Bytes of lag from which on no slave is waited for."""
+        self._waiting_max = config.waiting_sends_max
+        """Answers that may be held; with more, sends are refused."""
         self._log = log
         self._replicas = replicas
         self._now_ms = now_ms
         self._for_slave: deque[_Held] = deque()
         self._for_disk: deque[_Held] = deque()
         """Answers that wait for the disk only: a slave that is gone does not delay them."""
-        self.missed: Counter[ResponseCode] = Counter()
-        self._missing: ResponseCode | None = None
+        self._missed_counts: Counter[ResponseCode] = Counter()
+        self._last_missed: ResponseCode | None = None
         """The code of the failure that was logged last; None since sends get SEND_OK again."""
         self._disk_failure = ""
-        self.waits = config.flush or config.replicate
+        self.waits = self._flushes or self._replicates
         """Whether any answer may have to wait."""
 
     def figures(self) -> dict[str, str]:
         """The counts of held answers and of answers without SEND_OK, for the runtime info."""
-        missed = self.missed
+        missed = self._missed_counts
         return {
             "putMessageWaiting": str(len(self._for_slave) + len(self._for_disk)),
             "putMessageSlaveNotAvailableTimes": str(missed[ResponseCode.SLAVE_NOT_AVAILABLE]),
@@ -122,7 +115,7 @@ class AckGate:
     @property
     def room(self) -> int:
         """How many more answers may be held before sends are refused."""
-        return self._config.waiting_max - len(self._for_slave) - len(self._for_disk)
+        return self._waiting_max - len(self._for_slave) - len(self._for_disk)
 
     @property
     def why_busy(self) -> str:
@@ -134,26 +127,26 @@ class AckGate:
         return f"[OVERLOAD]{waiting} messages wait for the {awaited} already"
 
     def hold(
-        self, connection: Connection, answer: bytes, end: int, *, tells: bool = True
+        self, connection: Connection, answer: bytes, end: int, *, reports_miss: bool = True
     ) -> bytes | None:
         """Hold an answer until the log is flushed and replicated up to `end`.
 
         :param answer: the encoded frame.
         :param end: physical offset after the message.
-        :param tells: whether the answer's code changes if a promise is not kept in time; if False,
-            the answer is then sent unchanged.
+        :param reports_miss: whether the answer's code changes if a promise is not kept in time; if
+            False, the answer is then sent unchanged.
         :returns: the answer if it can be sent at once, else None.
         """
-        needs_slave = self._config.replicate
+        needs_slave = self._replicates
         if needs_slave and (reason := self._why_no_slave()):
-            if tells:
-                answer = self._missed(answer, ResponseCode.SLAVE_NOT_AVAILABLE, reason)
-            if not self._config.flush:
+            if reports_miss:
+                answer = self._with_miss(answer, ResponseCode.SLAVE_NOT_AVAILABLE, reason)
+            if not self._flushes:
                 return answer
             needs_slave = False
-        if self._disk_failure and self._config.flush and self._log.flushed_to < end:
+        if self._disk_failure and self._flushes and self._log.flushed_to < end:
             return self._lost(answer)
-        held = _Held(end, connection, answer, needs_slave, int(self._now_ms()), tells)
+        held = _Held(end, connection, answer, needs_slave, int(self._now_ms()), reports_miss)
         waiting = self._for_slave if needs_slave else self._for_disk
         if not waiting and self._is_safe(held):
             return answer
@@ -167,12 +160,12 @@ class AckGate:
         if not replicas.slave_count:
             return f"the message is stored, but {replicas.why_no_slave}"
         behind = self._log.end - replicas.replicated_to
-        if behind >= self._config.fall_behind_max:
+        if behind >= self._fall_behind_max:
             return f"the message is stored, but the nearest slave is {behind} bytes behind"
         return ""
 
     def _is_safe(self, held: _Held) -> bool:
-        if self._config.flush and self._log.flushed_to < held.end:
+        if self._flushes and self._log.flushed_to < held.end:
             return False
         return not held.needs_slave or self._replicated_to >= held.end
 
@@ -187,7 +180,7 @@ class AckGate:
             while waiting and self._is_safe(waiting[0]):
                 held = waiting.popleft()
                 ready.setdefault(held.connection, []).append(held.answer)
-                if self._missing is not None and held.needs_slave is self._config.replicate:
+                if self._last_missed is not None and held.needs_slave is self._replicates:
                     self._recovered()
         for connection, answers in ready.items():
             connection.send(b"".join(answers))
@@ -200,7 +193,7 @@ class AckGate:
         :param why: the error, for the remark.
         """
         self._disk_failure = why
-        if not self._config.flush:
+        if not self._flushes:
             return
         flushed_to = self._log.flushed_to
         for waiting in (self._for_slave, self._for_disk):
@@ -218,7 +211,7 @@ class AckGate:
 
     def _recovered(self) -> None:
         log.warning("sends are acknowledged with SEND_OK again")
-        self._missing = None
+        self._last_missed = None
 
     def expire(self) -> None:
         """Send the held answers whose time is over, with the code of the promise not kept."""
@@ -231,20 +224,19 @@ class AckGate:
                     break
                 waiting.popleft()
                 held.connection.send(
-                    self._missed(held.answer, code, remark) if held.tells else held.answer
+                    self._with_miss(held.answer, code, remark) if held.reports_miss else held.answer
                 )
 
     def _overdue(self, held: _Held, waited_ms: int) -> tuple[ResponseCode | None, str]:
-        config = self._config
         if (
             held.needs_slave
-            and waited_ms >= config.slave_timeout_ms
+            and waited_ms >= self._slave_timeout_ms
             and self._replicated_to < held.end
         ):
             return ResponseCode.FLUSH_SLAVE_TIMEOUT, self._why_late(held, waited_ms)
         if (
-            config.flush
-            and waited_ms >= config.flush_timeout_ms
+            self._flushes
+            and waited_ms >= self._flush_timeout_ms
             and self._log.flushed_to < held.end
         ):
             remark = f"the message is stored, but not on disk after {waited_ms} ms"
@@ -258,17 +250,17 @@ class AckGate:
             return f"{stored} {self._replicas.why_no_slave}"
         return f"{stored} the nearest slave is {held.end - self._replicated_to} bytes behind it"
 
-    def _missed(self, answer: bytes, code: ResponseCode, remark: str) -> bytes:
+    def _with_miss(self, answer: bytes, code: ResponseCode, remark: str) -> bytes:
         """The encoded answer with another code and remark; a code other than SUCCESS stays."""
         response = decode(answer[4:])
         if response.code != ResponseCode.SUCCESS:
             return answer
-        self.missed[code] += 1
-        if code is not self._missing:
+        self._missed_counts[code] += 1
+        if code is not self._last_missed:
             log.warning(
                 "sends are stored, but not acknowledged with SEND_OK: status=%s reason=%s",
                 code.name,
                 remark,
             )
-            self._missing = code
+            self._last_missed = code
         return replace(response, code=code, remark=remark).encode()

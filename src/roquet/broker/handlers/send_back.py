@@ -64,7 +64,7 @@ class SendBackHandler:
         self._send_context.turn.due()
         if self._send_context.ack_gate.waits and not request.is_one_way:
             return self._send_context.ack_gate.hold(
-                connection, answer.encode(), self._store.log.end, tells=False
+                connection, answer.encode(), self._store.log.end, reports_miss=False
             )
         return answer
 
