@@ -211,9 +211,9 @@ _RECOVERING: Final = (
     Mutant(
         "groups stay beyond the end of their queue",
         "broker/late_dispatch.py",
-        "            clamp_offsets(tables.offsets, store)\n",
+        "            _clamp_offsets(tables.offsets, store)\n",
         "",
-        ("tests/broker/offsets/test_clamp.py",),
+        ("tests/broker/test_clamped_offsets.py",),
     ),
     Mutant(
         "transactions whose queue entries come late count as ended",
@@ -985,7 +985,7 @@ _FAILING: Final = (
         "broker/component_configs.py",
         "requires_durable_log=is_master",
         "requires_durable_log=False",
-        ("tests/broker/offsets/test_clamp.py",),
+        ("tests/broker/test_clamped_offsets.py",),
     ),
     Mutant(
         "recovery ends at any hole",

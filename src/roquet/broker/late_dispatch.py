@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from roquet.broker.delivery.end_of_turn import ThrottledWork
 from roquet.broker.ha.slave_sync import SlaveSync
 from roquet.broker.metadata.found_topics import add_found_topics
-from roquet.broker.offsets.clamp import clamp_offsets
+from roquet.broker.offsets.consumer_offsets import Commit, ConsumerOffsets
 from roquet.broker.tables import Tables
 from roquet.broker.transactions.half_messages import HalfMessages
 from roquet.common.steps import Steps
 from roquet.storage.store import Store
+
+log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 0.005
 """The shortest time between two dispatches on a slave. Records that arrive meanwhile are dispatched
@@ -78,7 +81,7 @@ class LateDispatch:
             copied_to = 0 if sync is None else sync.topics_to
             add_found_topics(store, tables.metadata, stored_after=copied_to)
         if sync is None:
-            clamp_offsets(tables.offsets, store)
+            _clamp_offsets(tables.offsets, store)
             self._halves.load()
 
     def _dispatch(self) -> None:
@@ -102,3 +105,24 @@ class LateDispatch:
         self._queue_count = len(queues)
         known = self._tables.metadata.topics
         return any(topic not in known for topic in queues.topics)
+
+
+def _clamp_offsets(offsets: ConsumerOffsets, store: Store) -> None:
+    """Set offsets beyond the end of a queue back to that end; logs one line per group.
+
+    They arise when a power failure takes the end of the log, or when only the former master had it.
+    """
+    by_group: dict[str, list[Commit]] = {}
+    for each in offsets.set_back(store.within_queue):
+        by_group.setdefault(each.group, []).append(each)
+    for group, commits in by_group.items():
+        first = commits[0]
+        log.warning(
+            "consumer offsets set back to the ends of their queues:"
+            " group=%s queues=%d first=%s:%d offset=%d",
+            group,
+            len(commits),
+            first.topic,
+            first.queue_id,
+            first.offset,
+        )

@@ -5,17 +5,23 @@ The broker accepts no messages, and ends or only serves reads.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from roquet.broker.config.store import SyncFailureAction
 from roquet.broker.delivery.ack_gate import AckGate
 from roquet.errors import DriveFailed, UnreadableFile
+from roquet.replication.server import HaServer
 
 log = logging.getLogger(__name__)
 
+HAND_OVER_S: Final = 5.0
+"""The longest time that a master whose drive has failed waits for its slaves to copy its log."""
+HAND_OVER_LOOK_S: Final = 0.05
 _THEN: Final = {
     SyncFailureAction.STOP: "the broker ends",
     SyncFailureAction.READ_ONLY: "the broker serves what is on the drive, accepts no messages",
@@ -55,6 +61,19 @@ class DriveFailure:
         )
         self._ack_gate.disk_failed(str(failure))
         self._then()
+
+
+async def hand_over(server: HaServer) -> None:
+    """Wait up to `HAND_OVER_S` until the slaves have copied the log, after a sync has failed.
+
+    Without SYNC_FLUSH, messages that are not durable here may have been acknowledged, and the
+    slaves then have the only copy. With SYNC_FLUSH, slaves only ever see synced bytes.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HAND_OVER_S):
+            while server.slave_count and server.replicated_to < server.log.end:
+                await asyncio.sleep(HAND_OVER_LOOK_S)
+    server.log_why_closing("a sync of the master's store has failed, the master ends")
 
 
 def drive_failed(failure: OSError) -> DriveFailed:
