@@ -36,7 +36,7 @@ class Cleaning:
 
     Invariant: messages are refused exactly while the drive was too full at the last check.
 
-    :param gone: called when files of the log have been dropped.
+    :param log_files_dropped: called when files of the log have been dropped.
     :param slices: runs the pass over all queues.
     """
 
@@ -47,7 +47,7 @@ class Cleaning:
         settings: StoreSettings,
         runtime: Runtime,
         clock: StampClock,
-        gone: Callable[[], None],
+        log_files_dropped: Callable[[], None],
         slices: Slices,
     ) -> None:
         self._store = store
@@ -55,21 +55,21 @@ class Cleaning:
         self._rules = settings.retention
         self._runtime = runtime
         self._clock = clock
-        self._found_to = 0
+        self._log_end_at_start = 0
         """The end of the log when this broker started."""
         self._uncounted_ms = 0
-        """Time before the start that does not count for the age of files before `_found_to`."""
-        self._gone = gone
+        """Time before the start that does not count for the age of the files that were there."""
+        self._log_files_dropped = log_files_dropped
         self._slices = slices
         self._period_s = settings.clean_resource_interval / 1000
         self._log_pause_s = settings.delete_commit_log_files_interval / 1000
         self._queue_pause_s = settings.delete_consume_queue_files_interval / 1000
-        self._asked = 0
+        self._asked_passes = 0
         self._deletions = DeletionQueue(runtime, self._period_s)
 
     def ask(self) -> None:
         """Delete expired files at any hour in the next passes (DELETE_EXPIRED_COMMITLOG)."""
-        self._asked = PASSES_WHEN_ASKED
+        self._asked_passes = PASSES_WHEN_ASKED
 
     async def watch(self) -> None:
         """Check how full the drive is each period, until cancelled."""
@@ -79,24 +79,24 @@ class Cleaning:
             await look()
             await asyncio.sleep(self._period_s)
 
-    def _look_back(self) -> None:
+    def _discount_gap(self) -> None:
         """Limit how much files age between the newest record and this start.
 
         A long gap may mean that the broker was down for days, or that the wall clock is ahead.
         Files that are kept too long can be deleted later, so at most half of the retention time
         counts for the gap.
         """
-        silent_ms = self._clock.now_ms() - self._store.newest_ms
+        gap_ms = self._clock.now_ms() - self._store.newest_ms
         counted_ms = self._rules.kept_ms // 2
-        if not self._store.newest_ms or silent_ms <= counted_ms:
+        if not self._store.newest_ms or gap_ms <= counted_ms:
             return
-        self._found_to = self._store.log.end
-        self._uncounted_ms = silent_ms - counted_ms
-        if silent_ms > self._rules.kept_ms:
+        self._log_end_at_start = self._store.log.end
+        self._uncounted_ms = gap_ms - counted_ms
+        if gap_ms > self._rules.kept_ms:
             log.warning(
-                "old files are kept longer, the broker was down or its clock is ahead:"
-                " silent_h=%.1f counted_h=%.1f",
-                silent_ms / _HOUR_MS,
+                "old files are kept longer than fileReservedTime, the broker was down or its clock"
+                " is ahead: gap_h=%.1f gap_counted_h=%.1f",
+                gap_ms / _HOUR_MS,
                 counted_ms / _HOUR_MS,
             )
 
@@ -104,7 +104,7 @@ class Cleaning:
         """Find and delete expired files each period, until cancelled."""
         clean = _RetriedTask("search for expired files", self.clean)
         delete = _RetriedTask("deletion of expired files", self._deletions.run)
-        self._look_back()
+        self._discount_gap()
         await asyncio.sleep(FIRST_PASS_S)
         while True:
             await clean()
@@ -135,7 +135,7 @@ class Cleaning:
         if self._store.failure is not None:
             return
         await self._runtime.blocking(self._store.log.look_for_names)
-        asked, self._asked = self._asked > 0, max(0, self._asked - 1)
+        asked, self._asked_passes = self._asked_passes > 0, max(0, self._asked_passes - 1)
         writes = await self._runtime.blocking(self._store.old_files.last_writes)
         now_ms = self._clock.now_ms()
         hour = datetime.fromtimestamp(now_ms / 1000).hour  # noqa: DTZ006
@@ -151,7 +151,7 @@ class Cleaning:
                 len(expired.log),
                 self._store.log.start,
             )
-            self._gone()
+            self._log_files_dropped()
         for deletion in expired.log:
             self._deletions.add(LOG, deletion, self._log_pause_s)
         for deletion in expired.queues:
@@ -160,14 +160,14 @@ class Cleaning:
             self._deletions.add(deletion.path.parent, deletion, 0)
 
     def _modified_ms(self, end: int, modified_ms: int) -> int:
-        """The last write of a file, corrected for clock changes and the gap of `_look_back`.
+        """The last write of a file, corrected for clock changes and the gap of `_discount_gap`.
 
         :param end: the physical offset at which the file ends.
         """
         return (
             modified_ms
             + self._clock.set_since(end - 1)
-            + (self._uncounted_ms if end <= self._found_to else 0)
+            + (self._uncounted_ms if end <= self._log_end_at_start else 0)
         )
 
 

@@ -83,9 +83,9 @@ class CheckRules:
 
     `timeout_ms` is the age at which a transaction is first checked, `period_ms` the time between
     two rounds, `checks_max` the number of checks before it is given up, `kept_ms` the retention
-    time of messages. A transaction older than `kept_ms` is given up if it was checked before. One
-    that was never checked is checked first: after a start its age is known by the wall clock only,
-    which may be wrong.
+    time of messages. A transaction older than `kept_ms` is given up once it has been checked; one
+    that never was is checked first: after a start its age is known by the wall clock only, which
+    may be wrong.
     """
 
     timeout_ms: int = 6000
