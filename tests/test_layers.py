@@ -71,7 +71,7 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
             "metrics": "config metadata offsets",
             "maintenance": "config delay delivery",
             "handlers": "config delivery maintenance metadata metrics offsets transactions",
-            "ha": "config delivery metadata offsets component_configs",
+            "ha": "config delivery metadata offsets component_configs tables",
         },
         "spark": {
             "_options": "",

@@ -129,7 +129,8 @@ class Components:
         # replication on a slave
         self.follower: MasterFollower | None = None
         if config.is_slave:
-            sync = _slave_sync(config, self.channels, store, tables, self.slices)
+            period_ms = config.replication.slave_sync_interval
+            sync = SlaveSync(self.channels, store.log, tables, self.slices, period_ms)
             self.late_dispatch = LateDispatch(store, tables, self.halves, sync, self.turn.due)
             rules = component_configs.slave_rules(config)
             client = HaClient(store.log, self.late_dispatch.due, rules)
@@ -197,19 +198,3 @@ def _ha_server(config: BrokerConfig, store: Store) -> HaServer:
     )
     rules = component_configs.master_rules(config)
     return HaServer(log, rules, component_configs.admission(config))
-
-
-def _slave_sync(
-    config: BrokerConfig, channels: Channels, store: Store, tables: Tables, slices: Slices
-) -> SlaveSync:
-    return SlaveSync(
-        channels,
-        store.log,
-        tables.metadata,
-        tables.offsets,
-        tables.delay_offsets,
-        tables.save_offsets,
-        tables.save_delay_offsets,
-        slices,
-        config.replication.slave_sync_interval,
-    )

@@ -6,16 +6,11 @@ docs/protocol/administration.md#what-a-slave-copies.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from roquet.broker.ha.slave_sync import SlaveSync
-from roquet.broker.metadata.groups import GroupRegistry
-from roquet.broker.metadata.metadata import Metadata
-from roquet.broker.metadata.state_files import Then
-from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
-from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
+from roquet.broker.metadata.state_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
+from roquet.broker.tables import Tables
 from roquet.protocol.bodies.tables import DelayOffsetTable, GroupConfig, OffsetTable, TopicConfig
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -24,41 +19,37 @@ from roquet.transport.connection import Connection
 from roquet.transport.server import Server
 from roquet.transport.slices import Slices
 from tests.broker.harness import ADDRESS, World
+from tests.broker.served import config
 from tests.simulation.simulation import Simulation
 
 
 class Slave:
-    """The tables of a slave beside a master's world; `saved` tells which of them were to be
-    saved.
-    """
+    """The tables of a slave beside a master's world."""
 
     def __init__(self, world: World, *, remembers: bool = True) -> None:
         self.world = world
         self.host = world.sim.host("10.0.0.2")
-        now_ms = self.host.now_ms()
-        self.saved: list[str] = []
-        self.topics = TopicRegistry(topics_at_start("DefaultCluster", "broker-a"), now_ms)
-        self.groups = GroupRegistry(now_ms)
-        self.offsets, self.delays = ConsumerOffsets(remembers=remembers), DelayOffsets()
-        metadata = Metadata(
-            self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms
+        self.host.boot()
+        settings = config(
+            self.host.address,
+            brokerRole="SLAVE",
+            brokerId=1,
+            mergeSlaveOffsets=str(remembers).lower(),
         )
-        savers = self._saver("offsets"), self._saver("delays")
-        self.sync = SlaveSync(
-            Channels(),
-            world.store.log,
-            metadata,
-            self.offsets,
-            self.delays,
-            *savers,
-            Slices(),
-        )
+        self._folder = settings.state_folder
+        tables = Tables(settings, self.host.runtime(), self.host.disk)
+        self.topics = tables.topics
+        self.groups = tables.groups
+        self.offsets = tables.offsets
+        self.delays = tables.delay_offsets
+        self.sync = SlaveSync(Channels(), world.store.log, tables, Slices())
 
-    def _saver(self, name: str) -> Any:
-        def save(then: Then | None = None) -> None:
-            self.saved.append(name)
-
-        return save
+    def take_saved(self) -> set[str]:
+        """The state files that were saved since the last call."""
+        names = {name for name, _ in self.host.disk.names(self._folder)}
+        for name in names:
+            self.host.disk.delete(self._folder / name)
+        return names
 
     def start(self) -> None:
         self.sync.set_master(f"{ADDRESS}:10911")
@@ -86,7 +77,7 @@ def test_a_slave_has_its_masters_tables_as_soon_as_it_knows_its_master(slave: Sl
     assert slave.groups.to_table() == slave.world.groups.to_table()
     assert slave.offsets.to_table() == slave.world.offsets.to_table()
     assert slave.delays.to_table() == slave.world.delays.to_table()
-    assert slave.saved == ["topics", "offsets", "groups", "delays"]
+    assert slave.take_saved() == {TOPICS, CONSUMER_OFFSETS, GROUPS, DELAY_OFFSETS}
 
 
 def test_tables_are_copied_at_once_when_they_are_wanted(slave: Slave) -> None:
@@ -101,12 +92,12 @@ def test_tables_are_copied_at_once_when_they_are_wanted(slave: Slave) -> None:
 def test_what_did_not_change_is_not_saved_again(slave: Slave) -> None:
     slave.start()
     slave.world.sim.run_for(3.5)
-    slave.saved.clear()
+    assert slave.take_saved()
     slave.world.sim.run_for(30)
-    assert slave.saved == []
+    assert slave.take_saved() == set()
     slave.world.offsets.commit("g", "T", 0, 6)
     slave.world.sim.run_for(10)
-    assert slave.saved == ["offsets"]
+    assert slave.take_saved() == {CONSUMER_OFFSETS}
     assert slave.offsets.committed("g", "T", 0) == 6
 
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from roquet.broker.config.broker import FAST_PORT_STEP
 from roquet.broker.delivery.ack_gate import LogEnds
-from roquet.broker.metadata.metadata import Metadata
-from roquet.broker.offsets.consumer_offsets import Commit, ConsumerOffsets, DelayOffsets
+from roquet.broker.offsets.consumer_offsets import Commit
+from roquet.broker.tables import Tables
 from roquet.common.steps import Steps
 from roquet.errors import RoquetError
 from roquet.protocol.bodies.ha_status import LogRange
@@ -47,8 +47,7 @@ class SlaveSync:
     it is back, if they are higher than its own.
 
     :param own_log: the log of this broker.
-    :param save_offsets: saves the consumer offsets.
-    :param save_delay_offsets: saves the delay offsets.
+    :param tables: the tables of this broker.
     :param slices: runs the decoding of tables; the table of 50,000 topics has 7 MB.
     :param period_ms: the time between two copies.
     """
@@ -57,26 +56,18 @@ class SlaveSync:
         self,
         channels: Channels,
         own_log: LogEnds,
-        metadata: Metadata,
-        offsets: ConsumerOffsets,
-        delay_offsets: DelayOffsets,
-        save_offsets: Callable[[], None],
-        save_delay_offsets: Callable[[], None],
+        tables: Tables,
         slices: Slices,
         period_ms: int = PERIOD_MS,
     ) -> None:
         self._slices = slices
         self._channels = channels
         self._own_log = own_log
-        self._metadata = metadata
-        self._offsets = offsets
-        self._delay_offsets = delay_offsets
-        self._save_offsets = save_offsets
-        self._save_delay_offsets = save_delay_offsets
+        self._tables = tables
         self._period_ms = period_ms
         self._wanted = asyncio.Event()
         self._failing: set[RequestCode] = set()
-        self._own: list[Commit] = []
+        self._own_commits: list[Commit] = []
         self._delay_table: DelayOffsetTable | None = None
         self._master: str | None = None
         self.topics_to = 0
@@ -98,7 +89,7 @@ class SlaveSync:
         if address is not None:
             self._wanted.set()
         if address not in (None, self.last_master):
-            self._delay_offsets.forget_copy()
+            self._tables.delay_offsets.forget_copy()
         self.last_master = address or self.last_master
 
     async def run(self) -> None:
@@ -122,23 +113,23 @@ class SlaveSync:
         if master is None:
             return
         fast = _fast_address(master)
-        await self._copy(fast, RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
-        await self._copy(master, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
-        await self._tell_own(master)
-        await self._copy(master, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delays)
-        await self._copy(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
-        await self._copy(master, RequestCode.GET_BROKER_RUNTIME_INFO, self._take_log_range)
+        await self._copy(fast, RequestCode.GET_ALL_TOPIC_CONFIG, self._apply_topics)
+        await self._copy(master, RequestCode.GET_ALL_CONSUMER_OFFSET, self._apply_offsets)
+        await self._send_own_offsets(master)
+        await self._copy(master, RequestCode.GET_ALL_DELAY_OFFSET, self._apply_delays)
+        await self._copy(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._apply_groups)
+        await self._copy(master, RequestCode.GET_BROKER_RUNTIME_INFO, self._apply_log_range)
 
     async def _copy(
-        self, address: str, code: RequestCode, take: Callable[[bytes], Steps[None]]
+        self, address: str, code: RequestCode, apply: Callable[[bytes], Steps[None]]
     ) -> None:
         """Copy one table.
 
-        :param take: decodes the body of the answer and applies it.
+        :param apply: decodes the body of the answer and applies it.
         """
         try:
             answer = checked(await self._channels.call(address, Command(code), TIMEOUT_MS), address)
-            await self._slices.run(take(answer.body))
+            await self._slices.run(apply(answer.body))
         except (RoquetError, ValueError) as error:
             if code not in self._failing:
                 log.warning(
@@ -153,13 +144,13 @@ class SlaveSync:
         else:
             self._failing.discard(code)
 
-    async def _tell_own(self, master: str) -> None:
+    async def _send_own_offsets(self, master: str) -> None:
         """Send the offsets that consumers committed to this slave to the master, once.
 
         `only_forward` makes the master ignore an offset that is lower than its own: the group may
         have gone on at the master since its table was copied.
         """
-        own, self._own = self._own, []
+        own, self._own_commits = self._own_commits, []
         if own:
             log.info(
                 "offsets committed to this slave are sent to the master: offsets=%d master=%s",
@@ -184,27 +175,27 @@ class SlaveSync:
                     error,
                 )
                 return
-            self._offsets.told(each)
+            self._tables.offsets.forget_own(each)
 
-    def _take_topics(self, body: bytes) -> Steps[None]:
+    def _apply_topics(self, body: bytes) -> Steps[None]:
         table = yield from decode_table(TopicTable, body)
         self.topics_to = self._own_log.end
-        self._metadata.copy_master_topics(table)
+        self._tables.metadata.copy_master_topics(table)
 
-    def _take_groups(self, body: bytes) -> Steps[None]:
-        self._metadata.copy_master_groups((yield from decode_table(GroupTable, body)))
+    def _apply_groups(self, body: bytes) -> Steps[None]:
+        self._tables.metadata.copy_master_groups((yield from decode_table(GroupTable, body)))
 
-    def _take_offsets(self, body: bytes) -> Steps[None]:
+    def _apply_offsets(self, body: bytes) -> Steps[None]:
         table = yield from decode_table(OffsetTable, body)
-        if (yield from self._offsets.copy_master(table)):
-            self._save_offsets()
-        self._own = yield from self._offsets.own()
+        if (yield from self._tables.offsets.copy_master(table)):
+            self._tables.save_offsets()
+        self._own_commits = yield from self._tables.offsets.own()
 
-    def _take_delays(self, body: bytes) -> Steps[None]:
+    def _apply_delays(self, body: bytes) -> Steps[None]:
         yield
         self._delay_table = parse(body, DelayOffsetTable.from_json)
 
-    def _take_log_range(self, body: bytes) -> Steps[None]:
+    def _apply_log_range(self, body: bytes) -> Steps[None]:
         """Apply the master's log range, and the delay offsets that were copied just before.
 
         Copied in this order, the delay offsets belong to records before the end of this range.
@@ -212,10 +203,10 @@ class SlaveSync:
         yield
         self.master_log = log_range = parse(body, LogRange.from_json)
         table, self._delay_table = self._delay_table, None
-        if table is not None and self._delay_offsets.copy_master(
+        if table is not None and self._tables.delay_offsets.copy_master(
             table, log_range.end, self._own_log.flushed_to
         ):
-            self._save_delay_offsets()
+            self._tables.save_delay_offsets()
 
 
 def _fast_address(address: str) -> str:

@@ -143,7 +143,7 @@ class ConsumerOffsets:
             groups = self._offsets[topic] = _Part(groups or {}, self._age)
         return groups
 
-    def told(self, commit: Commit) -> None:
+    def forget_own(self, commit: Commit) -> None:
         """Forget a commit that the master has now; from here on the master's offset counts."""
         own = self._own.get((commit.topic, commit.group), {}) if self._own is not None else {}
         if own.get(commit.queue_id) == commit.offset:
