@@ -425,7 +425,9 @@ def test_statistics_by_group_are_bounded_and_sums_go_on(
         for _ in range(2):
             traffic.given("T", f"g{number}", 0, 1, 100, 0.0)
             traffic.sent_back("T", f"g{number}")
-    assert len(finished(traffic.messages_given())) == len(traffic.messages_sent_back()) == 10
+    items = traffic.items(is_detailed=False)
+    for item in "GROUP_GET_NUMS", "SNDBCK_PUT_NUMS":
+        assert len(finished(items[item]())) == 10
     assert (traffic.messages, traffic.found, traffic.left_out) == (60, 60, 80)
     for _ in range(3):
         world.on_broker(lambda: finished(world.measurements.sample(Window.MINUTE)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -11,7 +11,7 @@ from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metrics.rates import Rates, TrafficTotals
 from roquet.broker.metrics.stats import Stats, Total, Totals, Window
-from roquet.broker.metrics.traffic import Traffic
+from roquet.broker.metrics.traffic import GIVEN, Traffic
 from roquet.common.steps import Steps, in_one, in_parts
 from roquet.protocol.records.message import SCHEDULE_TOPIC
 from roquet.storage.queues.consume_queue import Appended
@@ -23,7 +23,6 @@ RATES_MS: Final = 1000
 _TOPICS: Final = 512
 """Topics per step; most topics cost one comparison."""
 _NONE: Final = Total(0, 0)
-GIVEN: Final = "GROUP_GET_NUMS"
 
 
 class Measurements:
@@ -49,25 +48,19 @@ class Measurements:
         self._cluster = config.broker_cluster_name
         self._now_ms = now_ms
         self._clock_ms = clock_ms
-        self._detailed = config.enable_detail_stat
         self._stored_before = 0
         self._count_max = config.limits.statistics_nums_max
         self.traffic = Traffic(clock_ms, self._count_max)
-        self._is_left_out_told = False
+        self._is_left_out_logged = False
         self.rates = Rates()
-        self.stats = Stats(self._items())
+        self.stats = Stats(self._items(is_detailed=config.enable_detail_stat))
 
-    def _items(self) -> Mapping[str, Totals]:
+    def _items(self, *, is_detailed: bool) -> dict[str, Totals]:
         traffic = self.traffic
         items: dict[str, Totals] = {
+            **traffic.items(is_detailed=is_detailed),
             "TOPIC_PUT_NUMS": lambda: self._by_topic(lambda appended: appended.messages),
             "TOPIC_PUT_SIZE": lambda: self._by_topic(lambda appended: appended.size),
-            GIVEN: traffic.messages_given,
-            "GROUP_GET_SIZE": traffic.bytes_given,
-            "GROUP_GET_LATENCY": traffic.times_taken
-            if self._detailed
-            else traffic.times_taken_by_group,
-            "SNDBCK_PUT_NUMS": in_one(traffic.messages_sent_back),
             "BROKER_PUT_NUMS": in_one(
                 lambda: {self._cluster: Total(self._store.writer.stored, self._store.writer.stored)}
             ),
@@ -75,17 +68,14 @@ class Measurements:
                 lambda: {self._cluster: Total(traffic.messages, traffic.found)}
             ),
         }
-        return {**items, **self._items_by_queue()} if self._detailed else items
-
-    def _items_by_queue(self) -> Mapping[str, Totals]:
-        return {
-            "QUEUE_PUT_NUMS": in_one(
+        if is_detailed:
+            items["QUEUE_PUT_NUMS"] = in_one(
                 lambda: self._by_delay_level(lambda appended: appended.messages)
-            ),
-            "QUEUE_PUT_SIZE": in_one(lambda: self._by_delay_level(lambda appended: appended.size)),
-            "QUEUE_GET_NUMS": self.traffic.messages_delivered,
-            "QUEUE_GET_SIZE": self.traffic.bytes_delivered,
-        }
+            )
+            items["QUEUE_PUT_SIZE"] = in_one(
+                lambda: self._by_delay_level(lambda appended: appended.size)
+            )
+        return items
 
     def _by_topic(self, value: Callable[[Appended], int]) -> Steps[dict[str, Total]]:
         """The totals of topics with stored messages."""
@@ -127,13 +117,13 @@ class Measurements:
         """
         now_ms = self._clock_ms()
         yield from self.traffic.keep(self._metadata.topics, self._metadata.groups)
-        if self.traffic.left_out and not self._is_left_out_told:
+        if self.traffic.left_out and not self._is_left_out_logged:
             log.warning(
                 "statistics are full, further pairs of queue and group are not counted:"
                 " statisticsNumsMax=%d",
                 self._count_max,
             )
-            self._is_left_out_told = True
+            self._is_left_out_logged = True
         yield from self.stats.sample(window, now_ms)
 
     def sample_rates(self) -> None:

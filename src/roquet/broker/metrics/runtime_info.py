@@ -56,8 +56,8 @@ class RuntimeInfo:
         store: Store,
         delays: DelayOffsets,
         now_ms: Callable[[], int],
-        measured: Sequence[Callable[[], Mapping[str, str]]] = (),
-        measured_in_steps: Callable[[], Steps[Mapping[str, str]]] | None = None,
+        measured: Sequence[Callable[[], Mapping[str, str]]],
+        measured_in_steps: Callable[[], Steps[Mapping[str, str]]],
     ) -> None:
         self._config = config
         self._store = store
@@ -69,9 +69,7 @@ class RuntimeInfo:
 
     def table(self) -> Steps[dict[str, str]]:
         """All figures, sorted by name."""
-        in_steps = (
-            (yield from self._measured_in_steps()) if self._measured_in_steps is not None else {}
-        )
+        in_steps = yield from self._measured_in_steps()
         figures = {
             **_NOT_MEASURED,
             **self._broker(),

@@ -6,13 +6,14 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.broker.metrics.stats import Total
-from roquet.common.steps import Steps, in_parts
+from roquet.broker.metrics.stats import Total, Totals
+from roquet.common.steps import Steps, in_one, in_parts
 from roquet.protocol.records.message import SCHEDULE_TOPIC
 
 _KEYS: Final = 64
 """Keys per step."""
 _NOTHING: Final = Total(0, 0)
+GIVEN: Final = "GROUP_GET_NUMS"
 DELIVERIES: Final = "SCHEDULE_CONSUMER"
 """The group under which delivered delayed messages are counted."""
 
@@ -114,42 +115,38 @@ class Traffic:
         ]:
             del self._sent_back[pair]
 
-    def messages_given(self) -> Steps[dict[str, Total]]:
-        return self._by_group(lambda given: given.messages)
+    def items(self, *, is_detailed: bool) -> dict[str, Totals]:
+        """The statistics items that are counted here, by Apache's names.
 
-    def bytes_given(self) -> Steps[dict[str, Total]]:
-        return self._by_group(lambda given: given.size)
+        :param is_detailed: with items by queue (`enableDetailStat`).
+        """
+        items: dict[str, Totals] = {
+            GIVEN: lambda: self._by_group(lambda given: given.messages),
+            "GROUP_GET_SIZE": lambda: self._by_group(lambda given: given.size),
+            "GROUP_GET_LATENCY": lambda: _sums(
+                list(self._given.values()), _of_queue_and_group if is_detailed else _of_group, _ms
+            ),
+            "SNDBCK_PUT_NUMS": in_one(
+                lambda: {
+                    f"{topic}@{group}": Total(count, count)
+                    for (topic, group), count in self._sent_back.items()
+                }
+            ),
+        }
+        if is_detailed:
+            items["QUEUE_GET_NUMS"] = lambda: self._by_delay_level(lambda given: given.messages)
+            items["QUEUE_GET_SIZE"] = lambda: self._by_delay_level(lambda given: given.size)
+        return items
 
     def _by_group(self, value: Callable[[_Given], int]) -> Steps[dict[str, Total]]:
         return _sums([*self._given.values(), *self._delivered.values()], _of_group, value)
 
-    def times_taken(self) -> Steps[dict[str, Total]]:
-        """The ms that pulls with messages took, by queue and group."""
-        return _sums(
-            list(self._given.values()), lambda given: f"{given.queue_id}@{_of_group(given)}", _ms
-        )
-
-    def times_taken_by_group(self) -> Steps[dict[str, Total]]:
-        return _sums(list(self._given.values()), _of_group, _ms)
-
-    def messages_delivered(self) -> Steps[dict[str, Total]]:
-        return self._by_queue(lambda given: given.messages)
-
-    def bytes_delivered(self) -> Steps[dict[str, Total]]:
-        return self._by_queue(lambda given: given.size)
-
-    def _by_queue(self, value: Callable[[_Given], int]) -> Steps[dict[str, Total]]:
+    def _by_delay_level(self, value: Callable[[_Given], int]) -> Steps[dict[str, Total]]:
         return _sums(
             list(self._delivered.values()),
             lambda given: f"{given.topic}@{given.queue_id}@{given.group}",
             value,
         )
-
-    def messages_sent_back(self) -> dict[str, Total]:
-        return {
-            f"{topic}@{group}": Total(count, count)
-            for (topic, group), count in self._sent_back.items()
-        }
 
 
 def _sums(
@@ -166,6 +163,10 @@ def _sums(
 
 def _of_group(given: _Given) -> str:
     return f"{given.topic}@{given.group}"
+
+
+def _of_queue_and_group(given: _Given) -> str:
+    return f"{given.queue_id}@{_of_group(given)}"
 
 
 def _ms(given: _Given) -> int:
