@@ -7,6 +7,7 @@ from typing import Any, Final
 from roquet.broker.config.broker import BrokerConfig, read_config
 from roquet.broker.server import Broker
 from roquet.common.steps import finished
+from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from tests.broker.harness import Client
@@ -52,6 +53,22 @@ def serving(node: BrokerNode) -> Broker:
 def send(client: Client, body: bytes, topic: str = "T", properties: str = "") -> Command:
     fields: dict[str, Any] = {**SEND, "b": topic, "e": 0, "i": properties}
     return client.call(RequestCode.SEND_MESSAGE_V2, body, **fields)
+
+
+def arrived(node: BrokerNode, topic: str = "T", queue_id: int = 0) -> list[Record]:
+    """What stands in a queue, if it still is in the log."""
+    store = serving(node).store
+    queue = store.queue(topic, queue_id)
+    data = [
+        store.log.record_at(at)
+        for offset in range(queue.max_offset)
+        for at, *_ in queue.entries(offset, 1)
+    ]
+    return [decode(record, verify=True) for record in data if record is not None]
+
+
+def bodies(node: BrokerNode, topic: str = "T") -> list[bytes]:
+    return [record.body for record in arrived(node, topic)]
 
 
 async def flush_and_drop(node: BrokerNode) -> None:

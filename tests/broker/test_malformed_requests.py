@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -15,22 +14,13 @@ from hypothesis import strategies as st
 
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
-from roquet.protocol.remoting.command import BINARY, JSON, Command, decode
+from roquet.protocol.remoting.command import BINARY, JSON, Command
+from tests.broker.apache_requests import KNOWN, MAY_NOT_BE_ANSWERED
 from tests.broker.harness import Client
 from tests.broker.served import send, started
 from tests.simulation.simulation import Simulation
 
-GOLDEN: Final = Path(__file__).parent.parent / "golden"
 ADDRESS: Final = "10.0.0.1"
-MAY_NOT_BE_ANSWERED: Final = {
-    RequestCode.PULL_MESSAGE,
-    RequestCode.LITE_PULL_MESSAGE,
-    RequestCode.END_TRANSACTION,
-}
-"""The first two for as long as they ask to wait; the last never was, where the producer does not
-know yet.
-"""
-
 ODD: Final = st.sampled_from(
     (
         "", " ", "-1", "0", "1", "7", " 1", "1.5", "1e9", "true", "nan", "x", "*", "T", "é", "\x01", "\x02",
@@ -52,18 +42,6 @@ BODIES: Final = (
     )
     | st.integers(-(1 << 31), (1 << 31) - 1).map(lambda size: size.to_bytes(4, "big", signed=True) + bytes(30))
 )  # fmt: skip
-
-
-def known_requests() -> dict[int, list[Command]]:
-    """What Apache's programs send, by code."""
-    found: dict[int, list[Command]] = {}
-    for path in sorted(GOLDEN.rglob("*.request.bin")):
-        request = decode(path.read_bytes()[4:])
-        found.setdefault(request.code, []).append(request)
-    return found
-
-
-KNOWN: Final = known_requests()
 
 
 @st.composite

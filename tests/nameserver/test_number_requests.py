@@ -9,8 +9,8 @@ import pytest
 
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
+from tests.broker.apache_requests import variants
 from tests.broker.harness import Client
-from tests.broker.test_number_requests import variants
 from tests.simulation.nodes import NAME_SERVER_PORT, NameServerNode
 from tests.simulation.simulation import Simulation
 

@@ -26,13 +26,12 @@ from roquet.protocol.records.message import (
     split_properties,
     tag_code,
 )
-from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.storage.config import StoreConfig
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
 from tests.broker.harness import Client
-from tests.broker.served import SEND, flush_and_drop, send, serving, started
+from tests.broker.served import SEND, arrived, bodies, flush_and_drop, send, serving, started
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 from tests.storage.records import found_by_key
@@ -49,22 +48,6 @@ def send_delayed(
     client: Client, level: object, body: bytes = b"b", topic: str = "T", **more: str
 ) -> Any:
     return send(client, body, topic, join_properties({"DELAY": str(level), **more}))
-
-
-def arrived(node: BrokerNode, topic: str = "T", queue_id: int = 0) -> list[Record]:
-    """What stands in a queue, if it still is in the log."""
-    store = serving(node).store
-    queue = store.queue(topic, queue_id)
-    data = [
-        store.log.record_at(at)
-        for offset in range(queue.max_offset)
-        for at, *_ in queue.entries(offset, 1)
-    ]
-    return [decode(record, verify=True) for record in data if record is not None]
-
-
-def bodies(node: BrokerNode, topic: str = "T") -> list[bytes]:
-    return [record.body for record in arrived(node, topic)]
 
 
 @pytest.fixture

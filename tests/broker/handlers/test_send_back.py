@@ -17,9 +17,8 @@ from roquet.protocol.records.message import READ_WRITE, SCHEDULE_TOPIC
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command, decode
-from tests.broker.delay.test_delivery import ADDRESS, arrived, bodies
-from tests.broker.harness import BROKER, Client
-from tests.broker.served import SEND, send, serving, started
+from tests.broker.harness import ADDRESS, BROKER, Client
+from tests.broker.served import SEND, arrived, bodies, send, serving, started
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 
