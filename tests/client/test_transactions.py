@@ -340,3 +340,8 @@ async def test_check_backs_beyond_the_limit_are_dropped(caplog: pytest.LogCaptur
     may_end.set()
     await session.tasks.finish(10)
     assert len(began) == CHECKS_WAITING_MAX
+
+    header = CheckTransactionHeader(0, 0, transaction_id="later")
+    check_backs.asked(header, HALF, connection)
+    await session.tasks.finish(10)
+    assert len(began) == CHECKS_WAITING_MAX + 1, "none waits any more"

@@ -103,6 +103,21 @@ def test_a_pull_from_another_address_waits_in_the_place_of_one_of_the_crowd(
     )
 
 
+@pytest.mark.parametrize("end", ["message", "time", "close"])
+def test_a_queue_is_watched_only_while_a_pull_waits_there(
+    sim: Simulation, node: BrokerNode, broker: Broker, crowd: Puller, end: str
+) -> None:
+    (watched,) = broker.parts.long_polls.queues
+    assert (watched.topic, watched.queue_id) == ("T", 0)
+    match end:
+        case "message":
+            assert send(Client(sim, sim.host("10.0.0.99"), node.address), b"second").code == 0
+        case "close":
+            crowd.close()
+    sim.run_for(40)
+    assert (broker.parts.long_polls.queues, waiting(broker)) == ({}, 0)
+
+
 def test_a_crowd_that_pulls_again_is_refused_as_long_as_others_have_fewer(
     sim: Simulation, node: BrokerNode, broker: Broker, crowd: Puller
 ) -> None:
@@ -209,7 +224,7 @@ def test_an_error_in_one_pull_is_its_own_answer(
 
     monkeypatch.setattr(broker.store, "fetch", failing_once)
     if is_swept:
-        sim.run_for(25)
+        sim.run_for(40)
     else:
         assert send(Client(sim, sim.host("10.0.0.99"), node.address), b"second").code == 0
         sim.run_for(1)
