@@ -136,7 +136,7 @@ class World:
 
     def _routes(self) -> dict[int, Any]:
         config, now_ms, name = self.config, self.host.now_ms, self.config.broker_name
-        metadata, progress, store, is_slave = (
+        metadata, offsets, store, is_slave = (
             self.metadata,
             self.offsets,
             self.store,
@@ -146,31 +146,29 @@ class World:
             config, store, metadata, now_ms, lambda: self.sim.now_s * 1000
         )
         info = RuntimeInfo(config, store, self.delays, now_ms, (), self.measurements.figures)
-        positions = GroupLag(metadata, self.consumers, progress, store, name, self.measurements.tps)
+        lag = GroupLag(metadata, self.consumers, offsets, store, name, self.measurements.tps)
         groups = GroupAdmin(
             metadata,
             self.consumers,
             self.producers,
-            progress,
-            positions,
+            offsets,
+            lag,
             self.slices,
             is_slave=is_slave,
         )
         deletion = QueueDeletion(store, self.host.runtime(), asyncio.Lock(), self.slices)
         return {
             **self.members.routes(),
-            **OffsetHandler(progress, store, is_slave=is_slave).routes(),
+            **OffsetHandler(offsets, store, is_slave=is_slave).routes(),
             **LockHandler(LeaseTable(config.limits), now_ms, self.slices, config.limits).routes(),
             **QueryHandler(store, 32, 64, self.slices).routes(),
             **TopicAdmin(
-                metadata, progress, store, name, deletion, Jobs(), self.slices, is_slave=is_slave
+                metadata, offsets, store, name, deletion, Jobs(), self.slices, is_slave=is_slave
             ).routes(),
             **groups.routes(),
-            **StatsAdmin(
-                self.measurements.stats, positions, metadata, BROKER, self.slices
-            ).routes(),
+            **StatsAdmin(self.measurements.stats, lag, metadata, BROKER, self.slices).routes(),
             **BrokerAdmin(
-                config, DataVersion(now_ms()), info, progress, self.delays, self.slices
+                config, DataVersion(now_ms()), info, offsets, self.delays, self.slices
             ).routes(),
         }
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.delivery.long_polls import LOOKED_AT_ONCE
+from roquet.broker.delivery.long_polls import WOKEN_AT_ONCE
 from roquet.broker.handlers.admin.stats import StatsAdmin
 from roquet.broker.handlers.member_status import MemberStatus
 from roquet.broker.metadata.members import Consumers
@@ -162,7 +162,7 @@ def test_thousands_of_held_pulls_are_woken_a_part_in_each_turn(sim: Simulation) 
     broker = serving(started(sim, "10.0.0.1"))
     client = Client(sim, sim.host("10.0.0.9"))
     assert send(client, b"first").code == 0
-    count, answers = 3 * LOOKED_AT_ONCE + 5, list[int]()
+    count, answers = 3 * WOKEN_AT_ONCE + 5, list[int]()
     header = PullHeader("g", "T", 0, 1, 32, 2 | 4, 0, 15_000, "*", 1, "TAG")
 
     async def pull() -> None:

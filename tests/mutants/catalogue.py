@@ -284,7 +284,7 @@ _REPLICATING: Final = (
     Mutant(
         "a slave is promoted while its master answers",
         "broker/ha/promotion.py",
-        "            if life is BrokerLiveness.ANSWERS:",
+        "            if liveness is BrokerLiveness.ANSWERS:",
         "            if False:",
         ("tests/broker/ha/test_promotion.py",),
     ),
@@ -298,7 +298,7 @@ _REPLICATING: Final = (
     Mutant(
         "a second master of a name starts",
         "broker/ha/peers.py",
-        "        or await life_of(channels, other) is not BrokerLiveness.ANSWERS\n",
+        "        or await liveness_of(channels, other) is not BrokerLiveness.ANSWERS\n",
         "        or True\n",
         (
             "tests/broker/ha/test_promotion.py",

@@ -164,7 +164,7 @@ class Components:
         tables.topics_changed.add(self.registrar.soon)
 
         # old files, and a drive that fails
-        files_gone = self.append_notifier.slaves_look
+        files_gone = self.append_notifier.notify_slaves
         self.cleaning = Cleaning(
             store, self.write_gate, config.store, runtime, self.clock, files_gone, self.slices
         )

@@ -355,7 +355,7 @@ def test_a_broker_keeps_so_many_filters_and_refuses_the_next_as_one_that_is_wron
     )
 
 
-# progress and locks
+# offsets and locks
 
 
 def test_offsets_are_kept_for_so_many_queues_and_go_on_there(sim: Simulation) -> None:

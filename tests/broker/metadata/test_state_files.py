@@ -28,8 +28,8 @@ FILE = Path("/store/config/consumerOffset.json")
 BACKUP = Path("/store/config/consumerOffset.json.bak")
 
 
-def file_of(progress: ConsumerOffsets, host: Host) -> StateFile[OffsetTable]:
-    return StateFile(host.disk, FILE, progress.to_table, host.runtime())
+def file_of(consumer_offsets: ConsumerOffsets, host: Host) -> StateFile[OffsetTable]:
+    return StateFile(host.disk, FILE, consumer_offsets.to_table, host.runtime())
 
 
 def saved(*offsets: int) -> OffsetTable:
@@ -102,10 +102,10 @@ def test_what_cannot_be_read_at_all_is_moved_aside_and_told_of_once(
 
 
 def test_a_write_keeps_what_was_there_as_the_backup(host: Host) -> None:
-    progress = ConsumerOffsets()
-    file = file_of(progress, host)
+    consumer_offsets = ConsumerOffsets()
+    file = file_of(consumer_offsets, host)
     for offset in (1, 2, 2):
-        progress.commit("g", "T", 0, offset)
+        consumer_offsets.commit("g", "T", 0, offset)
         host.call(file.flush)
     assert host.disk.read(FILE) == b'{\n\t"offsetTable":{\n\t\t"T@g":{0:2\n\t\t}\n\t}\n}'
     assert host.disk.read(BACKUP) == b'{\n\t"offsetTable":{\n\t\t"T@g":{0:1\n\t\t}\n\t}\n}'
@@ -115,20 +115,20 @@ def test_many_changes_are_few_writes_and_the_last_one_is_saved() -> None:
     with Simulation("many changes") as sim:
         host = sim.host(HOST)
         host.boot()
-        progress = ConsumerOffsets()
+        consumer_offsets = ConsumerOffsets()
         outcomes: list[OSError | None] = []
-        file = file_of(progress, host)
+        file = file_of(consumer_offsets, host)
 
         async def change_a_lot() -> None:
             for offset in range(100):
-                progress.commit("g", "T", 0, offset)
+                consumer_offsets.commit("g", "T", 0, offset)
                 file.changed(outcomes.append)
             await file.flush()
 
         host.call(change_a_lot)
         assert outcomes == [None] * 100
         assert [fact[2:] for fact in sim.facts if "rename" in fact] == [("rename", str(FILE))]
-        assert file_of(progress, host).load(OffsetTable.from_json) == saved(99)
+        assert file_of(consumer_offsets, host).load(OffsetTable.from_json) == saved(99)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -136,12 +136,12 @@ def test_what_was_reported_as_saved_survives_a_loss_of_power(seed: int) -> None:
     with Simulation(seed) as sim:
         host = sim.host(HOST)
         host.boot()
-        progress, reported = ConsumerOffsets(), [-1]
-        file = file_of(progress, host)
+        consumer_offsets, reported = ConsumerOffsets(), [-1]
+        file = file_of(consumer_offsets, host)
 
         async def change_and_report() -> None:
             for offset in range(20):
-                progress.commit("g", "T", 0, offset)
+                consumer_offsets.commit("g", "T", 0, offset)
                 await file.flush()
                 reported.append(offset)
 
@@ -150,7 +150,7 @@ def test_what_was_reported_as_saved_survives_a_loss_of_power(seed: int) -> None:
         sim.run_for(60)
         if not host.is_running:
             host.boot()
-        found = file_of(progress, host).load(OffsetTable.from_json)
+        found = file_of(consumer_offsets, host).load(OffsetTable.from_json)
         offset = -1 if found is None else found.offsets["T@g"][0]
         assert reported[-1] <= offset <= reported[-1] + 1
 
@@ -158,12 +158,12 @@ def test_what_was_reported_as_saved_survives_a_loss_of_power(seed: int) -> None:
 def test_what_cannot_be_written_is_told_once_and_tried_again_until_it_can(
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
-    progress = ConsumerOffsets()
-    file = file_of(progress, host)
-    progress.commit("g", "T", 0, 1)
+    consumer_offsets = ConsumerOffsets()
+    file = file_of(consumer_offsets, host)
+    consumer_offsets.commit("g", "T", 0, 1)
     host.call(file.flush)
     host.drive.trouble = errno.ENOSPC
-    progress.commit("g", "T", 0, 2)
+    consumer_offsets.commit("g", "T", 0, 2)
 
     async def try_again() -> None:
         for _ in range(3):
@@ -171,10 +171,12 @@ def test_what_cannot_be_written_is_told_once_and_tried_again_until_it_can(
             await asyncio.sleep(1)
 
     host.call(try_again)
-    assert file_of(progress, host).load(OffsetTable.from_json) == saved(1), "the old one is whole"
+    assert file_of(consumer_offsets, host).load(OffsetTable.from_json) == saved(1), (
+        "the old one is whole"
+    )
     host.drive.trouble = None
     host.call(try_again)
-    assert file_of(progress, host).load(OffsetTable.from_json) == saved(2)
+    assert file_of(consumer_offsets, host).load(OffsetTable.from_json) == saved(2)
     told = [record.getMessage().partition(":")[0] for record in caplog.records]
     assert told == ["file not written, it stays as it was and is tried again", "file written again"]
 
@@ -188,9 +190,9 @@ def test_what_a_crash_left_of_a_write_is_removed(host: Host) -> None:
 
 
 def test_a_full_disk_is_reported_and_the_next_change_is_tried_again(host: Host) -> None:
-    progress = ConsumerOffsets()
+    consumer_offsets = ConsumerOffsets()
     outcomes: list[OSError | None] = []
-    file = file_of(progress, host)
+    file = file_of(consumer_offsets, host)
     host.drive.trouble = errno.ENOSPC
 
     async def change() -> None:
@@ -201,6 +203,6 @@ def test_a_full_disk_is_reported_and_the_next_change_is_tried_again(host: Host) 
     host.call(change)
     assert [type(outcome) for outcome in outcomes] == [OSError]
     host.drive.trouble = None
-    progress.commit("g", "T", 0, 1)
+    consumer_offsets.commit("g", "T", 0, 1)
     host.call(file.flush)
-    assert file_of(progress, host).load(OffsetTable.from_json) == saved(1)
+    assert file_of(consumer_offsets, host).load(OffsetTable.from_json) == saved(1)

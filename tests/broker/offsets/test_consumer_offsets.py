@@ -30,84 +30,91 @@ tables = st.dictionaries(
 
 
 def test_the_last_word_counts_even_when_it_goes_backwards() -> None:
-    progress = ConsumerOffsets()
-    progress.commit("g", "T", 0, 9)
-    progress.commit("g", "T", 0, 4)
-    assert progress.committed("g", "T", 0) == 4
-    assert progress.committed("g", "T", 1) is None
-    assert progress.committed("h", "T", 0) is None
+    consumer_offsets = ConsumerOffsets()
+    consumer_offsets.commit("g", "T", 0, 9)
+    consumer_offsets.commit("g", "T", 0, 4)
+    assert consumer_offsets.committed("g", "T", 0) == 4
+    assert consumer_offsets.committed("g", "T", 1) is None
+    assert consumer_offsets.committed("h", "T", 0) is None
 
 
 def test_an_offset_below_0_is_none() -> None:
-    progress = ConsumerOffsets()
-    progress.commit("g", "T", 0, -1)
-    assert progress.committed("g", "T", 0) is None
+    consumer_offsets = ConsumerOffsets()
+    consumer_offsets.commit("g", "T", 0, -1)
+    assert consumer_offsets.committed("g", "T", 0) is None
 
 
 def test_changes_are_counted_so_that_nothing_is_saved_in_vain() -> None:
-    progress = ConsumerOffsets()
-    progress.commit("g", "T", 0, 9)
-    progress.commit("g", "T", 0, 9)
-    assert progress.changes == 1
-    progress.commit("g", "T", 1, 9)
-    assert progress.changes == 2
+    consumer_offsets = ConsumerOffsets()
+    consumer_offsets.commit("g", "T", 0, 9)
+    consumer_offsets.commit("g", "T", 0, 9)
+    assert consumer_offsets.changes == 1
+    consumer_offsets.commit("g", "T", 1, 9)
+    assert consumer_offsets.changes == 2
 
 
 def test_topics_and_groups_are_found_by_each_other() -> None:
-    progress = ConsumerOffsets()
+    consumer_offsets = ConsumerOffsets()
     for group, topic in (("g", "T"), ("g", "%RETRY%g"), ("h", "T")):
-        progress.commit(group, topic, 0, 1)
-    assert progress.topics_of("g") == ["T", "%RETRY%g"]
-    assert progress.groups_of("T") == ["g", "h"]
-    progress.forget_group("g")
-    assert progress.to_table().offsets == {"T@h": {0: 1}}
-    progress.forget_topic("T")
-    assert progress.to_table().offsets == {}
+        consumer_offsets.commit(group, topic, 0, 1)
+    assert consumer_offsets.topics_of("g") == ["T", "%RETRY%g"]
+    assert consumer_offsets.groups_of("T") == ["g", "h"]
+    consumer_offsets.forget_group("g")
+    assert consumer_offsets.to_table().offsets == {"T@h": {0: 1}}
+    consumer_offsets.forget_topic("T")
+    assert consumer_offsets.to_table().offsets == {}
 
 
 def test_a_slave_takes_the_masters_word_for_what_the_master_names() -> None:
-    progress = ConsumerOffsets()
-    progress.restore(OffsetTable({"T@g": {0: 1, 1: 5}, "U@g": {0: 3}}))
+    consumer_offsets = ConsumerOffsets()
+    consumer_offsets.restore(OffsetTable({"T@g": {0: 1, 1: 5}, "U@g": {0: 3}}))
     master = OffsetTable({"T@g": {0: 2}, "T@h": {0: 7}})
-    assert finished(progress.copy_master(master))
-    assert progress.to_table().offsets == {"T@g": {0: 2}, "U@g": {0: 3}, "T@h": {0: 7}}
-    assert not finished(progress.copy_master(master))
+    assert finished(consumer_offsets.copy_master(master))
+    assert consumer_offsets.to_table().offsets == {"T@g": {0: 2}, "U@g": {0: 3}, "T@h": {0: 7}}
+    assert not finished(consumer_offsets.copy_master(master))
 
 
 def test_a_slave_keeps_what_was_committed_to_it_and_goes_beyond_its_masters_word() -> None:
-    progress = ConsumerOffsets(remembers=True)
+    consumer_offsets = ConsumerOffsets(remembers=True)
     for queue_id, offset in ((0, 5), (1, 3)):
-        progress.commit("g", "T", queue_id, offset)
-    finished(progress.copy_master(OffsetTable({"T@g": {0: 4, 1: 7}})))
-    assert progress.to_table().offsets == {"T@g": {0: 5, 1: 7}}
+        consumer_offsets.commit("g", "T", queue_id, offset)
+    finished(consumer_offsets.copy_master(OffsetTable({"T@g": {0: 4, 1: 7}})))
+    assert consumer_offsets.to_table().offsets == {"T@g": {0: 5, 1: 7}}
 
 
 def test_a_slave_copies_thousands_of_groups_in_parts_and_no_group_by_halves() -> None:
-    progress = ConsumerOffsets()
+    consumer_offsets = ConsumerOffsets()
     before, after = {0: 1, 1: 1}, {0: 2, 1: 2}
-    progress.restore(OffsetTable({f"T@g{number}": before for number in range(20 * PART)}))
+    consumer_offsets.restore(OffsetTable({f"T@g{number}": before for number in range(20 * PART)}))
     seen = set[int]()
-    for _ in progress.copy_master(
+    for _ in consumer_offsets.copy_master(
         OffsetTable({f"T@g{number}": after for number in range(20 * PART)})
     ):
-        offsets = progress.to_table().offsets.values()
+        offsets = consumer_offsets.to_table().offsets.values()
         assert all(queues in (before, after) for queues in offsets)
         seen.add(sum(queues == after for queues in offsets))
     assert seen == {PART * part for part in range(1, 21)}
 
 
 def test_what_is_committed_on_a_slave_amid_a_copy_is_kept() -> None:
-    progress = ConsumerOffsets(remembers=True)
-    copying = progress.copy_master(
+    consumer_offsets = ConsumerOffsets(remembers=True)
+    copying = consumer_offsets.copy_master(
         OffsetTable({f"T@g{number}": {0: 5} for number in range(2 * PART)})
     )
     next(copying)
-    progress.commit("g0", "T", 0, 7)
-    progress.commit(f"g{PART}", "T", 0, 8)
-    progress.commit(f"g{PART + 1}", "T", 0, 4)
+    consumer_offsets.commit("g0", "T", 0, 7)
+    consumer_offsets.commit(f"g{PART}", "T", 0, 8)
+    consumer_offsets.commit(f"g{PART + 1}", "T", 0, 4)
     assert finished(copying)
-    assert finished(progress.own()) == [Commit("T", "g0", 0, 7), Commit("T", f"g{PART}", 0, 8)]
-    assert [progress.committed(f"g{number}", "T", 0) for number in (0, PART, PART + 1)] == [7, 8, 5]
+    assert finished(consumer_offsets.own()) == [
+        Commit("T", "g0", 0, 7),
+        Commit("T", f"g{PART}", 0, 8),
+    ]
+    assert [consumer_offsets.committed(f"g{number}", "T", 0) for number in (0, PART, PART + 1)] == [
+        7,
+        8,
+        5,
+    ]
 
 
 def test_everybody_starts_at_0_in_a_queue_that_still_has_its_first_message_in_memory() -> None:
@@ -118,21 +125,21 @@ def test_everybody_starts_at_0_in_a_queue_that_still_has_its_first_message_in_me
 
 
 def test_a_table_taken_out_does_not_change_any_more() -> None:
-    progress = ConsumerOffsets()
-    progress.commit("g", "T", 0, 1)
-    table = progress.to_table()
-    progress.commit("g", "T", 0, 2)
+    consumer_offsets = ConsumerOffsets()
+    consumer_offsets.commit("g", "T", 0, 1)
+    table = consumer_offsets.to_table()
+    consumer_offsets.commit("g", "T", 0, 2)
     assert table.offsets == {"T@g": {0: 1}}
 
 
 def test_two_tables_share_what_was_not_changed_between_them() -> None:
     """However many groups there are, a save costs the event loop only what is committed."""
-    progress = ConsumerOffsets()
+    consumer_offsets = ConsumerOffsets()
     for topic, group in (("T", "g"), ("T", "h"), ("U", "g")):
-        progress.commit(group, topic, 0, 1)
-    first = progress.to_table().offsets
-    progress.commit("g", "T", 0, 2)
-    second = progress.to_table().offsets
+        consumer_offsets.commit(group, topic, 0, 1)
+    first = consumer_offsets.to_table().offsets
+    consumer_offsets.commit("g", "T", 0, 2)
+    second = consumer_offsets.to_table().offsets
     assert first == {"T@g": {0: 1}, "T@h": {0: 1}, "U@g": {0: 1}}
     assert second == {"T@g": {0: 2}, "T@h": {0: 1}, "U@g": {0: 1}}
     assert second["T@h"] is first["T@h"]
@@ -151,45 +158,54 @@ _CHANGES = st.one_of(
 
 @given(st.lists(_CHANGES, max_size=40))
 def test_a_table_is_one_moments_whatever_comes_after_it(changes: list[tuple[Any, ...]]) -> None:
-    progress, taken = ConsumerOffsets(), list[tuple[OffsetTable, dict[str, dict[int, int]]]]()
+    consumer_offsets, taken = (
+        ConsumerOffsets(),
+        list[tuple[OffsetTable, dict[str, dict[int, int]]]](),
+    )
     for name, *arguments in changes:
-        result = getattr(progress, name)(*arguments)
+        result = getattr(consumer_offsets, name)(*arguments)
         if name == "copy_master":
             finished(result)
         elif name == "to_table":
             taken.append((result, {key: dict(queues) for key, queues in result.offsets.items()}))
     for each, then in taken:
         assert each.offsets == then
-    table = progress.to_table().offsets
+    table = consumer_offsets.to_table().offsets
     pairs = {tuple(key.split("@")) for key in table}
     groups, topics = {group for _, group in pairs}, {topic for topic, _ in pairs}
-    assert progress.count == sum(map(len, table.values()))
-    assert {(topic, group) for topic in topics for group in progress.groups_of(topic)} == pairs
-    assert {(topic, group) for group in groups for topic in progress.topics_of(group)} == pairs
+    assert consumer_offsets.count == sum(map(len, table.values()))
+    assert {
+        (topic, group) for topic in topics for group in consumer_offsets.groups_of(topic)
+    } == pairs
+    assert {
+        (topic, group) for group in groups for topic in consumer_offsets.topics_of(group)
+    } == pairs
 
 
 def test_a_topic_whose_name_would_end_elsewhere_in_a_saved_table_has_no_progress() -> None:
-    progress = ConsumerOffsets()
+    consumer_offsets = ConsumerOffsets()
     with pytest.raises(Refused, match="no such name"):
-        progress.commit("g", "T@x", 0, 1)
-    assert (progress.count, len(progress.to_table().offsets)) == (0, 0)
+        consumer_offsets.commit("g", "T@x", 0, 1)
+    assert (consumer_offsets.count, len(consumer_offsets.to_table().offsets)) == (0, 0)
 
 
 def test_no_queue_has_a_negative_number() -> None:
     """The next start would take the whole file for damaged, keep a copy of it and say so, each
     time.
     """
-    progress = ConsumerOffsets()
+    consumer_offsets = ConsumerOffsets()
     with pytest.raises(Refused, match="queue -1"):
-        progress.commit("g", "T", -1, 1)
-    assert (progress.count, len(progress.to_table().offsets)) == (0, 0)
+        consumer_offsets.commit("g", "T", -1, 1)
+    assert (consumer_offsets.count, len(consumer_offsets.to_table().offsets)) == (0, 0)
 
 
 @given(tables)
 def test_a_table_survives_its_file(offsets: dict[str, dict[int, int]]) -> None:
-    progress = ConsumerOffsets()
-    progress.restore(parse(dump_indented(OffsetTable(offsets).to_json()), OffsetTable.from_json))
-    assert progress.to_table() == OffsetTable(offsets)
+    consumer_offsets = ConsumerOffsets()
+    consumer_offsets.restore(
+        parse(dump_indented(OffsetTable(offsets).to_json()), OffsetTable.from_json)
+    )
+    assert consumer_offsets.to_table() == OffsetTable(offsets)
 
 
 def test_delivery_of_delayed_messages_goes_on_where_it_stopped() -> None:
@@ -240,12 +256,12 @@ def test_a_slave_forgets_what_a_master_said_whose_log_is_another_now() -> None:
 
 
 def test_no_group_is_further_than_the_end_of_a_queue_that_is_known() -> None:
-    progress = ConsumerOffsets()
+    consumer_offsets = ConsumerOffsets()
     for topic, queue_id in (("T", 0), ("T", 1), ("gone", 0)):
-        progress.commit("g", topic, queue_id, 9)
+        consumer_offsets.commit("g", topic, queue_id, 9)
     ends = {("T", 0): 4, ("T", 1): 9}
-    back = progress.set_back(
+    back = consumer_offsets.set_back(
         lambda topic, queue_id, offset: min(offset, ends.get((topic, queue_id), offset))
     )
     assert back == [Commit("T", "g", 0, 4)]
-    assert progress.to_table().offsets == {"T@g": {0: 4, 1: 9}, "gone@g": {0: 9}}
+    assert consumer_offsets.to_table().offsets == {"T@g": {0: 4, 1: 9}, "gone@g": {0: 9}}

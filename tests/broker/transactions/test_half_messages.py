@@ -63,7 +63,7 @@ def test_open_transactions_are_open_after_a_restart_and_ended_ones_are_not(
 def test_what_ended_behind_an_open_one_has_ended_after_a_restart(
     sim: Simulation, node: BrokerNode, producer: TransactionProducer, way: str
 ) -> None:
-    """The progress stands before it: only its end tells."""
+    """The saved offset is before it: only its end tells."""
     producer.half(b"open")
     ended = [producer.half(b"committed"), producer.half(b"rolled back")]
     for half, kind in zip(ended, (COMMIT, ROLLBACK), strict=True):
@@ -105,14 +105,14 @@ def test_progress_is_noted_when_the_ends_before_it_are_on_disk(sim: Simulation) 
     )
     producer = TransactionProducer(sim, node)
     half = producer.half()
-    log, progress = serving(node).store.log, serving(node).parts.tables.offsets
+    log, offsets = serving(node).store.log, serving(node).parts.tables.offsets
     sim.run_until(lambda: log.flushed_to == log.end, 50)
     assert producer.end(half, COMMIT).code == 0
     sim.run_for(20)
-    assert (progress.committed(GROUP, HALF_TOPIC, 0) or 0, log.flushed_to < log.end) == (0, True)
+    assert (offsets.committed(GROUP, HALF_TOPIC, 0) or 0, log.flushed_to < log.end) == (0, True)
     sim.run_until(lambda: log.flushed_to == log.end, 50)
     sim.run_for(11)
-    assert [progress.committed(GROUP, topic, 0) for topic in (HALF_TOPIC, HALF_OP_TOPIC)] == [1, 1]
+    assert [offsets.committed(GROUP, topic, 0) for topic in (HALF_TOPIC, HALF_OP_TOPIC)] == [1, 1]
 
 
 def test_checks_of_before_a_restart_count(sim: Simulation) -> None:
@@ -131,7 +131,7 @@ def test_checks_of_before_a_restart_count(sim: Simulation) -> None:
 def test_half_messages_that_cannot_be_read_stay_open_for_a_start_that_can_read_them(
     sim: Simulation, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
-    """They are acknowledged: no progress may go past them, and those in other files are open
+    """They are acknowledged: no saved offset may go past them, and those in other files are open
     meanwhile.
     """
     node = started(sim, ADDRESS, **SMALL_LOG, flushConsumeQueueThoroughInterval=1000)

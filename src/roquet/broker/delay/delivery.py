@@ -64,7 +64,7 @@ class _Level:
     :param offset: the queue offset of the next message to deliver.
     :param known_to: the queue offset at which messages stored since this start begin.
     :param known_by_ms: by the steady clock.
-    :param look_ms: when to check the level next, by the steady clock; None while it is empty.
+    :param check_at_ms: when to check the level next, by the steady clock; None while it is empty.
     """
 
     number: int
@@ -73,14 +73,14 @@ class _Level:
     offset: int
     known_to: int
     known_by_ms: float
-    look_ms: float | None = None
+    check_at_ms: float | None = None
 
     @property
     def is_empty(self) -> bool:
         return self.offset >= self.queue.max_offset
 
-    def wants_look(self, steady_ms: float) -> bool:
-        return self.look_ms is not None and steady_ms >= self.look_ms
+    def is_check_due(self, steady_ms: float) -> bool:
+        return self.check_at_ms is not None and steady_ms >= self.check_at_ms
 
     def due(self, first: int, entries: npt.NDArray[np.void], clock: StampClock) -> int:
         """How many of these entries are due; a damaged entry counts as due.
@@ -91,19 +91,19 @@ class _Level:
 
     def retry(self, clock: StampClock) -> None:
         """Look again after `RETRY_MS`."""
-        self.look_ms = clock.steady_ms() + RETRY_MS
+        self.check_at_ms = clock.steady_ms() + RETRY_MS
 
     def advance(self, offset: int) -> None:
         """Go on at this offset: the messages before it are delivered, or gone."""
         self.offset = offset
 
-    def note_next(self, clock: StampClock) -> None:
-        """Set `look_ms` to the due time of the next message."""
+    def schedule_next(self, clock: StampClock) -> None:
+        """Set `check_at_ms` to the due time of the next message."""
         if self.is_empty:
-            self.look_ms = None
+            self.check_at_ms = None
         else:
             waits_ms = self._waits_ms(self.offset, self.queue.columns(self.offset, 1), clock)
-            self.look_ms = clock.steady_ms() + (
+            self.check_at_ms = clock.steady_ms() + (
                 max(0.0, float(waits_ms[0])) if len(waits_ms) else 0.0
             )
 
@@ -243,17 +243,19 @@ class DelayedDelivery:
         """
         steady_ms = self._clock.steady_ms()
         for level in self._levels:
-            if level.look_ms is None and not level.is_empty:
+            if level.check_at_ms is None and not level.is_empty:
                 self._schedule(level)
-            if level.wants_look(steady_ms):
-                self._look(level)
-        self._empty = [level for level in self._levels if level.look_ms is None]
-        if any(level.wants_look(steady_ms) for level in self._levels):
+            if level.is_check_due(steady_ms):
+                self._try_level(level)
+        self._empty = [level for level in self._levels if level.check_at_ms is None]
+        if any(level.is_check_due(steady_ms) for level in self._levels):
             return 0
-        waits = [level.look_ms - steady_ms for level in self._levels if level.look_ms is not None]
+        waits = [
+            level.check_at_ms - steady_ms for level in self._levels if level.check_at_ms is not None
+        ]
         return max(PAUSE_MS, min(LOOK_MS, *waits)) if waits else None
 
-    def _look(self, level: _Level) -> None:
+    def _try_level(self, level: _Level) -> None:
         """Deliver a run of the level; if the store refuses it, try again after `RETRY_MS`."""
         why = self._write_gate.why_closed
         if not why:
@@ -266,7 +268,7 @@ class DelayedDelivery:
     def _schedule(self, level: _Level) -> None:
         """Set the time to check a level that was empty before."""
         try:
-            level.note_next(self._clock)
+            level.schedule_next(self._clock)
         except OSError as error:
             self._tried(level, str(error))
 
@@ -314,9 +316,9 @@ class DelayedDelivery:
             )
         while run.queues:
             self._append(run, queue.queue_id)
-            self._came_to(level, run.offsets[0] if run.queues else end)
-        self._came_to(level, end)
-        level.note_next(self._clock)
+            self._advance(level, run.offsets[0] if run.queues else end)
+        self._advance(level, end)
+        level.schedule_next(self._clock)
 
     def _run(self, level: _Level, first: int, entries: npt.NDArray[np.void]) -> DueRun:
         """Read the messages of these entries, without those in files that the level skips.
@@ -370,7 +372,7 @@ class DelayedDelivery:
             end,
         )
 
-    def _came_to(self, level: _Level, offset: int) -> None:
+    def _advance(self, level: _Level, offset: int) -> None:
         level.advance(offset)
         self._offsets.delivered(level.number, offset)
 

@@ -159,9 +159,9 @@ class AckGate:
         assert replicas is not None, "only a master replicates"
         if not replicas.slave_count:
             return f"the message is stored, but {replicas.why_no_slave}"
-        behind = self._log.end - replicas.replicated_to
-        if behind >= self._fall_behind_max:
-            return f"the message is stored, but the nearest slave is {behind} bytes behind"
+        lag = self._log.end - replicas.replicated_to
+        if lag >= self._fall_behind_max:
+            return f"the message is stored, but the nearest slave is {lag} bytes behind"
         return ""
 
     def _is_safe(self, held: _Held) -> bool:

@@ -45,7 +45,7 @@ class AppendNotifier:
         grown = self._store.writer.take_grown()
         if not self._store.is_visible_at_once:
             return
-        self.slaves_look()
+        self.notify_slaves()
         if grown:
             self._long_polls.wake(grown)
 
@@ -57,12 +57,12 @@ class AppendNotifier:
 
     def shown(self) -> None:
         """Notify slaves, held pulls and the ack gate that `store.visible_end` has grown."""
-        self.slaves_look()
+        self.notify_slaves()
         since, self._notified_to = self._notified_to, self._store.visible_end
         self._long_polls.wake_since(since)
         self._ack_gate.advance()
 
-    def slaves_look(self) -> None:
+    def notify_slaves(self) -> None:
         """Notify slaves that the log has grown, or that files at its start were deleted."""
         if self._ha_server is not None:
             self._ha_server.notify_growth()

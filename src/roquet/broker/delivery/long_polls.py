@@ -21,7 +21,7 @@ from roquet.transport.connection import Connection
 
 log = logging.getLogger(__name__)
 
-LOOKED_AT_ONCE: Final = 64
+WOKEN_AT_ONCE: Final = 64
 """Pulls that are woken in one turn of the loop; to fetch and answer takes some 30 us each."""
 _SWEPT_AT_ONCE: Final = 16
 """Pulls that one step of a sweep checks."""
@@ -136,8 +136,8 @@ class LongPolls:
             self._wake_some()
 
     def _wake_some(self) -> None:
-        """Wake `LOOKED_AT_ONCE` pulls, schedule the rest: thousands may wait for one message."""
-        answers, left = _Answers(), LOOKED_AT_ONCE
+        """Wake `WOKEN_AT_ONCE` pulls, schedule the rest: thousands may wait for one message."""
+        answers, left = _Answers(), WOKEN_AT_ONCE
         while self._to_wake and left:
             queue, count = self._to_wake.popitem()
             if count > left:
@@ -184,8 +184,8 @@ class LongPolls:
             is_due = swept_ms is not None and (
                 swept_ms >= held.until_ms or queue.max_offset > held.offset
             )
-            looks = (is_due or swept_ms is None) and answers.takes(held.connection)
-            answer = held.fetch_again(is_due) if looks else None
+            fetches = (is_due or swept_ms is None) and answers.takes(held.connection)
+            answer = held.fetch_again(is_due) if fetches else None
             if answer is None:
                 still.append(held)
             else:

@@ -26,13 +26,13 @@ class ReadBalance:
     slave_reads: bool
     memory_size: int
 
-    def next_broker(self, group: GroupConfig, behind: int) -> int:
+    def next_broker(self, group: GroupConfig, lag: int) -> int:
         """The broker id that a pull's answer suggests for the next pull.
 
-        :param behind: bytes between the last record that was read and the end of the log.
+        :param lag: bytes between the last record that was read and the end of the log.
         """
         if not self.slave_reads:
             return MASTER_ID
-        if behind > self.memory_size:
+        if lag > self.memory_size:
             return group.which_broker_when_consume_slowly
         return group.broker_id

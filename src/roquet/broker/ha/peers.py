@@ -33,11 +33,11 @@ async def addresses_of(
     channels: Channels, name_servers: Sequence[str], name: str
 ) -> dict[int, str]:
     """The brokers with this name, by broker id, as listed by all name servers that answer."""
-    answers = await asyncio.gather(*(_known(channels, server, name) for server in name_servers))
+    answers = await asyncio.gather(*(_listed_by(channels, server, name) for server in name_servers))
     return {broker_id: address for answer in answers for broker_id, address in answer.items()}
 
 
-async def _known(channels: Channels, name_server: str, name: str) -> dict[int, str]:
+async def _listed_by(channels: Channels, name_server: str, name: str) -> dict[int, str]:
     try:
         answer = await channels.call(
             name_server, Command(RequestCode.GET_BROKER_CLUSTER_INFO), TIMEOUT_MS
@@ -48,7 +48,7 @@ async def _known(channels: Channels, name_server: str, name: str) -> dict[int, s
     return dict(brokers[name].addresses) if name in brokers else {}
 
 
-async def life_of(channels: Channels, address: str) -> BrokerLiveness:
+async def liveness_of(channels: Channels, address: str) -> BrokerLiveness:
     """Find out whether the broker at `address` lives, by a request."""
     try:
         await channels.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), TIMEOUT_MS)
@@ -74,7 +74,7 @@ async def refuse_second_master(channels: Channels, config: BrokerConfig) -> None
     other = listed.get(MASTER_ID)
     if (
         other in (None, config.address)
-        or await life_of(channels, other) is not BrokerLiveness.ANSWERS
+        or await liveness_of(channels, other) is not BrokerLiveness.ANSWERS
     ):
         return
     raise ConfigError(

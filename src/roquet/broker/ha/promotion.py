@@ -10,7 +10,7 @@ from dataclasses import replace
 from roquet.broker.config.broker import MASTER_ID, BrokerConfig, save_role
 from roquet.broker.config.store import BrokerRole
 from roquet.broker.ha.follower import MasterFollower
-from roquet.broker.ha.peers import BrokerLiveness, addresses_of, life_of, log_range_of
+from roquet.broker.ha.peers import BrokerLiveness, addresses_of, liveness_of, log_range_of
 from roquet.broker.metadata.found_topics import add_found_topics
 from roquet.broker.metadata.metadata import Metadata
 from roquet.errors import ConfigError, Refused, RoquetError
@@ -125,13 +125,14 @@ class Promotion:
         addresses = {address for address in known if address is not None}
         against = []
         for address in sorted(addresses - {self._config.address}):
-            life = await life_of(self._channels, address)
-            if life is BrokerLiveness.ANSWERS:
+            liveness = await liveness_of(self._channels, address)
+            if liveness is BrokerLiveness.ANSWERS:
                 against.append(f"the master at {address} answers: stop it first")
-            elif life is BrokerLiveness.SILENT and not is_fenced:
+            elif liveness is BrokerLiveness.SILENT and not is_fenced:
                 against.append(
-                    f"the master at {address} {life.value}, but may live on elsewhere: make sure"
-                    " that it is stopped or cut off from its clients, then say that it is fenced"
+                    f"the master at {address} {liveness.value}, but may live on elsewhere: make"
+                    " sure that it is stopped or cut off from its clients, then say that it is"
+                    " fenced"
                 )
         if not addresses and not is_fenced:
             against.append(

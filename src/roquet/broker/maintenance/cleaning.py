@@ -24,7 +24,7 @@ from roquet.transport.slices import Slices
 
 log = logging.getLogger(__name__)
 
-FIRST_LOOK_S: Final = 1.0
+FIRST_CHECK_S: Final = 1.0
 FIRST_PASS_S: Final = 60.0
 LOG: Final = Path("commitlog")
 """The name of the row of commit log files in `DeletionQueue`; one row for all log folders."""
@@ -73,10 +73,10 @@ class Cleaning:
 
     async def watch(self) -> None:
         """Check how full the drive is each period, until cancelled."""
-        look = _RetriedTask("disk usage check", self.look)
-        await asyncio.sleep(FIRST_LOOK_S)
+        check = _RetriedTask("disk usage check", self.check_drive)
+        await asyncio.sleep(FIRST_CHECK_S)
         while True:
-            await look()
+            await check()
             await asyncio.sleep(self._period_s)
 
     def _discount_gap(self) -> None:
@@ -111,7 +111,7 @@ class Cleaning:
             await delete()
             await asyncio.sleep(self._period_s)
 
-    async def look(self) -> Usage:
+    async def check_drive(self) -> Usage:
         """Check how full the drive is, and accept or refuse messages from now on."""
         usage = await self._runtime.blocking(self._store.old_files.usage)
         if self._store.failure is not None:
@@ -131,7 +131,7 @@ class Cleaning:
 
     async def clean(self) -> None:
         """Drop expired files of the log, and the queue and index files that only point there."""
-        usage = await self.look()
+        usage = await self.check_drive()
         if self._store.failure is not None:
             return
         await self._runtime.blocking(self._store.log.look_for_names)

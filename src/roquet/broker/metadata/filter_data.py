@@ -144,7 +144,7 @@ class FilterRegistry:
                 )
         for topic in self._of_group.get(group, ()):
             if topic not in wanted:
-                self._bury(self._topics[topic][group], now_ms)
+                self._mark_dead(self._topics[topic][group], now_ms)
         return errors
 
     def _register(self, group: str, subscription: Subscription, now_ms: int) -> None:
@@ -198,9 +198,9 @@ class FilterRegistry:
     def unregister(self, group: str, now_ms: int) -> None:
         """Mark the filters of a group without members as dead."""
         for topic in self._of_group.get(group, ()):
-            self._bury(self._topics[topic][group], now_ms)
+            self._mark_dead(self._topics[topic][group], now_ms)
 
-    def _bury(self, registered: _Registered, now_ms: int) -> None:
+    def _mark_dead(self, registered: _Registered, now_ms: int) -> None:
         if not registered.data.is_dead:
             data = registered.data
             self._change(registered, data.version, max(now_ms, data.born_ms))

@@ -17,7 +17,7 @@ from roquet.protocol.bodies.tables import ConsumerData, Subscription
 
 C = TypeVar("C", bound=Hashable)
 
-Wishes: TypeAlias = Mapping[str, tuple[str, str]]
+Expressions: TypeAlias = Mapping[str, tuple[str, str]]
 """Topic -> type and text of the expression by which a member subscribes to it."""
 
 _CHARACTERS_MAX: Final = 256
@@ -56,7 +56,7 @@ class ConsumerGroup(Generic[C]):
     members: dict[C, Member] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     disagreement: str = ""
-    _wishes: dict[C, Wishes] = field(default_factory=dict)
+    _expressions: dict[C, Expressions] = field(default_factory=dict)
     _differing: tuple[C, ...] = ()
     """The two members that `disagreement` names. It holds until one of these two changes."""
     _weights: dict[C, int] = field(default_factory=dict)
@@ -76,18 +76,18 @@ class ConsumerGroup(Generic[C]):
     def leave(self, channel: C) -> bool:
         """Remove a member. Returns whether it was one."""
         self._weights.pop(channel, None)
-        self._wishes.pop(channel, None)
+        self._expressions.pop(channel, None)
         if channel in self._differing:
             self._compare()
         return self.members.pop(channel, None) is not None
 
-    def wish(self, channel: C, subscriptions: Iterable[Subscription]) -> bool:
+    def note_expressions(self, channel: C, subscriptions: Iterable[Subscription]) -> bool:
         """Store the subscriptions of one member. Returns whether there is a new disagreement."""
-        wishes = _wishes_of(subscriptions)
-        if self._wishes.get(channel) == wishes:
+        expressions = _expressions_of(subscriptions)
+        if self._expressions.get(channel) == expressions:
             return False
-        self._wishes[channel] = self._shared(wishes)
-        self._weights[channel] = _weight(self.name, wishes)
+        self._expressions[channel] = self._shared(expressions)
+        self._weights[channel] = _weight(self.name, expressions)
         before = self.disagreement
         if channel in self._differing if before else self._differs_from_all(channel):
             self._compare()
@@ -95,20 +95,20 @@ class ConsumerGroup(Generic[C]):
 
     def _differs_from_all(self, channel: C) -> bool:
         """Whether a member's subscriptions differ from those of the others, who agree."""
-        other = next((each for each in self._wishes if each != channel), channel)
+        other = next((each for each in self._expressions if each != channel), channel)
         return self._differ((channel, other))
 
-    def _shared(self, wishes: Wishes) -> Wishes:
+    def _shared(self, expressions: Expressions) -> Expressions:
         """An equal object that another member has, if the first or the last member has one.
 
         Thousands of members with equal subscriptions then share one object, which saves memory and
         lets `_differ` compare by identity.
         """
         ends = (
-            next(iter(self._wishes.values()), wishes),
-            next(reversed(self._wishes.values()), wishes),
+            next(iter(self._expressions.values()), expressions),
+            next(reversed(self._expressions.values()), expressions),
         )
-        return next((known for known in ends if known == wishes), wishes)
+        return next((known for known in ends if known == expressions), expressions)
 
     def weight(self, channel: C) -> int:
         """The number of subscriptions that one member counts for; 0 before its first heartbeat."""
@@ -116,13 +116,13 @@ class ConsumerGroup(Generic[C]):
 
     def _compare(self) -> None:
         """Find two members with different subscriptions and describe the difference."""
-        first, other = next(filter(self._differ, pairwise(self._wishes)), (None, None))
+        first, other = next(filter(self._differ, pairwise(self._expressions)), (None, None))
         if first is None or other is None:
             self.disagreement, self._differing = "", ()
             return
         self._differing = first, other
-        one = self._wishes[first]
-        two = self._wishes[other]
+        one = self._expressions[first]
+        two = self._expressions[other]
         topic = min(topic for topic in one.keys() | two.keys() if one.get(topic) != two.get(topic))
         names = self.members[first].client_id, self.members[other].client_id
         self.disagreement = (
@@ -131,7 +131,7 @@ class ConsumerGroup(Generic[C]):
         )
 
     def _differ(self, pair: tuple[C, C]) -> bool:
-        one, two = self._wishes[pair[0]], self._wishes[pair[1]]
+        one, two = self._expressions[pair[0]], self._expressions[pair[1]]
         return one is not two and one != two
 
     def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
@@ -151,24 +151,24 @@ class ConsumerGroup(Generic[C]):
         return topics_changed
 
 
-def _wishes_of(subscriptions: Iterable[Subscription]) -> Wishes:
+def _expressions_of(subscriptions: Iterable[Subscription]) -> Expressions:
     return {each.topic: (each.expression_type, each.expression) for each in subscriptions}
 
 
-def _weight(group: str, wishes: Wishes) -> int:
+def _weight(group: str, expressions: Expressions) -> int:
     """The number of subscriptions that a member counts for, at least 1.
 
     Each subscription counts 1, and 1 more for each `_CHARACTERS_MAX` characters of its texts:
     expressions alone may take 512 KiB of a heartbeat for each of 2,000 groups.
     """
-    sizes = (len(topic) + len(kind) + len(text) for topic, (kind, text) in wishes.items())
+    sizes = (len(topic) + len(kind) + len(text) for topic, (kind, text) in expressions.items())
     return (
         max(1, sum(1 + size // _CHARACTERS_MAX for size in sizes)) + len(group) // _CHARACTERS_MAX
     )
 
 
-def _shown(wish: tuple[str, str] | None) -> str:
-    return "nothing" if wish is None else f"{wish[0]} {wish[1]!r}"[:_SHOWN_MAX]
+def _shown(expression: tuple[str, str] | None) -> str:
+    return "nothing" if expression is None else f"{expression[0]} {expression[1]!r}"[:_SHOWN_MAX]
 
 
 class Consumers(Generic[C]):
@@ -201,7 +201,7 @@ class Consumers(Generic[C]):
         """The disagreement that this heartbeat caused in its group; empty: none, or none new."""
         group = self.groups[data.group]
         before = group.weight(channel)
-        is_new = group.wish(channel, data.subscriptions)
+        is_new = group.note_expressions(channel, data.subscriptions)
         self.subscription_count += group.weight(channel) - before
         return group.disagreement if is_new else ""
 
@@ -210,7 +210,7 @@ class Consumers(Generic[C]):
         count = self.subscription_count
         for data in consumers:
             group = self.groups.get(data.group)
-            count += _weight(data.group, _wishes_of(data.subscriptions))
+            count += _weight(data.group, _expressions_of(data.subscriptions))
             count -= group.weight(channel) if group is not None else 0
         return count
 
@@ -265,7 +265,7 @@ class Consumers(Generic[C]):
         found = self.groups.get(group)
         return [] if found is None else list(found.members)
 
-    def gave_up(self, group: str, topic: str) -> bool:
+    def has_unsubscribed(self, group: str, topic: str) -> bool:
         """Whether a connected group does not subscribe to a topic (it may have offsets there)."""
         found = self.groups.get(group)
         return found is not None and bool(found.subscriptions) and topic not in found.subscriptions

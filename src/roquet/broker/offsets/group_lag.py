@@ -58,7 +58,7 @@ class GroupLag:
         topics = (
             self._metadata.topics.get(name)
             for name in names
-            if not self._consumers.gave_up(group, name)
+            if not self._consumers.has_unsubscribed(group, name)
         )
         return [topic for topic in topics if topic is not None]
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _SHOWN_MAX: Final = 100
 """Characters of a name in a log line."""
-_LOOKED_AT_ONCE: Final = 1000
+_CHECKED_AT_ONCE: Final = 1000
 """Transactions that are checked in one slice of the event loop."""
 _PAUSE_S: Final = 0.05
 _PAUSES_MAX: Final = 40
@@ -35,7 +35,7 @@ _BYTES_AT_ONCE: Final = 64 * 1024
 
 
 @dataclass(slots=True)
-class _Told:
+class _Tally:
     """How often an event happened in one round, and the first transaction it happened to."""
 
     count: int = 0
@@ -81,9 +81,9 @@ class CheckBack:
         """Groups that are not asked again in this round, because no producer reads its socket."""
         self._is_held_up = False
         """Whether the last round failed, which was logged then."""
-        self._given_up = _Told()
-        self._without_producer = _Told()
-        self._unusable = _Told()
+        self._given_up = _Tally()
+        self._without_producer = _Tally()
+        self._unusable = _Tally()
 
     async def round(self) -> None:
         """Check all transactions that are open now.
@@ -91,9 +91,9 @@ class CheckBack:
         If the store refuses messages, the rest waits for the next round.
         """
         self._do_not_read.clear()
-        self._given_up, self._without_producer, self._unusable = _Told(), _Told(), _Told()
+        self._given_up, self._without_producer, self._unusable = _Tally(), _Tally(), _Tally()
         try:
-            await self._look_at(self._halves.open.all())
+            await self._check(self._halves.open.all())
         except (Refused, StoreBusy, OSError) as error:
             if not self._is_held_up:
                 log.error(
@@ -105,9 +105,9 @@ class CheckBack:
         else:
             self._is_held_up = False
             self._halves.note_offsets()
-        self._tell()
+        self._log_tallies()
 
-    def _tell(self) -> None:
+    def _log_tallies(self) -> None:
         """Log one line per kind of event of this round: there may be thousands of transactions."""
         given_up = self._given_up
         without = self._without_producer
@@ -135,13 +135,13 @@ class CheckBack:
                 unusable.first,
             )
 
-    async def _look_at(self, halves: Iterable[HalfRecord]) -> None:
+    async def _check(self, halves: Iterable[HalfRecord]) -> None:
         """Do what is due for each transaction that has not changed meanwhile, in slices.
 
         :raises Refused, OSError: the store refuses messages.
         :raises UnreadableFile: some half messages could not be read; all others were checked.
         """
-        looked_at = size = 0
+        checked = size = 0
         unreadable: UnreadableFile | None = None
         for half in halves:
             due = self._rules.due(half, self._clock_ms())
@@ -152,9 +152,9 @@ class CheckBack:
                 except UnreadableFile as error:
                     # it stays open; half messages in other files are still checked
                     unreadable = error
-            looked_at += 1
-            if looked_at >= _LOOKED_AT_ONCE or size >= _BYTES_AT_ONCE:
-                looked_at = size = 0
+            checked += 1
+            if checked >= _CHECKED_AT_ONCE or size >= _BYTES_AT_ONCE:
+                checked = size = 0
                 await asyncio.sleep(0)
         if unreadable is not None:
             raise unreadable

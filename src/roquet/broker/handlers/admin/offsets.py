@@ -157,7 +157,7 @@ class OffsetAdmin:
             if name not in self._metadata.topics:
                 text = "offsets not cloned, the topic does not exist: group=%.200s topic=%s"
                 self._log(logging.WARNING, "no topic", text, source, name)
-            elif not header.offline and self._consumers.gave_up(source, name):
+            elif not header.offline and self._consumers.has_unsubscribed(source, name):
                 text = "offsets not cloned, the group does not subscribe to the topic now: "
                 text += "group=%.200s topic=%s"
                 self._log(logging.WARNING, "not consumed", text, source, name)
