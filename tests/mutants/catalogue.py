@@ -195,8 +195,8 @@ _RECOVERING: Final = (
     Mutant(
         "the checkpoint does not sync queues",
         "storage/checkpoint_work.py",
-        "return Gathered([log.sync_work(log.end), *syncs, *of_index], mark)",
-        "return Gathered([log.sync_work(log.end), *of_index], mark)",
+        "return [log.sync_work(log.end), *syncs, *of_index], mark",
+        "return [log.sync_work(log.end), *of_index], mark",
         ("tests/storage/test_recovery.py", "tests/properties"),
     ),
     Mutant(
@@ -674,8 +674,8 @@ _REFUSING: Final = (
     Mutant(
         "a filter reads all that nobody wants at once",
         "storage/fetch.py",
-        "            if in_vain >= _READ_IN_VAIN_MAX:",
-        "            if in_vain < 0:",
+        "            if dropped >= _DROPPED_MAX:",
+        "            if dropped < 0:",
         ("tests/storage/test_fetch.py",),
     ),
     Mutant(

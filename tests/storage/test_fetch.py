@@ -109,7 +109,7 @@ def test_a_fetch_that_reads_much_in_vain_lets_others_have_their_turn(
     for number in range(60):
         pairs = b"a\x01%d\x02" % number
         append_one(store, store.queue("T", 0), bytes(1000), pairs)
-    monkeypatch.setattr("roquet.storage.fetch._READ_IN_VAIN_MAX", 10_000)
+    monkeypatch.setattr("roquet.storage.fetch._DROPPED_MAX", 10_000)
     wanted, offset, looks, found = SqlFilter(compiled("SQL92", "a = '55'")), 0, 0, []
     while offset < 60:
         fetched = store.fetch("T", 0, offset, 32, wanted)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import UnreadableFile
@@ -26,11 +26,8 @@ Works: TypeAlias = tuple[Sync, Callable[[], None]]
 """A function that syncs all files of the store, and one that saves the checkpoint after that."""
 
 
-class Gathered(NamedTuple):
-    """Functions that sync log, queues and index, in this order, and the mark to save after them."""
-
-    syncs: list[Sync]
-    mark: CheckpointMark | None
+Gathered: TypeAlias = tuple[list[Sync], CheckpointMark | None]
+"""Functions that sync log, queues and index, in this order, and the mark to save after them."""
 
 
 def gather(
@@ -69,7 +66,7 @@ def gather(
         if position is not None and record is not None
         else None
     )
-    return Gathered([log.sync_work(log.end), *syncs, *of_index], mark)
+    return [log.sync_work(log.end), *syncs, *of_index], mark
 
 
 def works(

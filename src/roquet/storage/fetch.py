@@ -73,7 +73,7 @@ _AHEAD_MAX = 64 * 1024
 """Bounds of the read-ahead of a scan, in bytes."""
 _UNWANTED = 1 << 64
 """Stands for the tag code of a message that the filter bits exclude; beyond any real tag code."""
-_READ_IN_VAIN_MAX = 4 * 1024 * 1024
+_DROPPED_MAX = 4 * 1024 * 1024
 """Bytes of records that one fetch reads and the filter then drops. Without a limit a fetch that
 drops 800 records of 4 MiB would block the event loop for seconds."""
 
@@ -154,7 +154,7 @@ def _fetch_next(
         records = _runs(log, places, sizes, total)
     else:
         return None
-    if not is_ours and not _are_asked_for(records, queue, offset, places, sizes):
+    if not is_ours and not _match_entries(records, queue, offset, places, sizes):
         return None
     next_offset = offset + len(places)
     return Fetched(
@@ -204,7 +204,7 @@ def _runs(
     return [*log.runs(firsts, ends)]
 
 
-def _are_asked_for(
+def _match_entries(
     records: Sequence[bytes | bytearray],
     queue: ConsumeQueue,
     offset: int,
@@ -217,13 +217,13 @@ def _are_asked_for(
     """
     data, index = b"".join(records), 0
     for number, (at, size) in enumerate(zip(places, sizes, strict=True), offset):
-        if not _is_asked_for(data, index, size, queue, number, at):
+        if not _matches_entry(data, index, size, queue, number, at):
             return False
         index += size
     return True
 
 
-def _is_asked_for(
+def _matches_entry(
     buffer: bytes | bytearray | mmap.mmap,
     index: int,
     size: int,
@@ -262,7 +262,7 @@ def _scan(
     count_limit, size_limit = min(limits.count_on_disk, count_max), limits.size_on_disk
     ahead = _ReadAhead(log)
     by_code, by_record = stages.by_code, stages.by_record
-    count = size_taken = scanned = last_at = in_vain = 0
+    count = size_taken = scanned = last_at = dropped = 0
     was_removed = False
     scan_max = max(_SCAN_BYTES // ENTRY_SIZE, count_max)
     entries = queue.entries(offset, max(1, scan_max // stages.cost))
@@ -289,12 +289,12 @@ def _scan(
         if len(record) < size or not record:
             was_removed = True
             continue
-        if number < queue.written_from and not _is_asked_for(record, 0, size, queue, number, at):
+        if number < queue.written_from and not _matches_entry(record, 0, size, queue, number, at):
             was_removed = True
             continue
         if by_record is not None and not by_record(record):
-            in_vain += size
-            if in_vain >= _READ_IN_VAIN_MAX:
+            dropped += size
+            if dropped >= _DROPPED_MAX:
                 break
             continue
         records.append(record)

@@ -233,7 +233,7 @@ class QueueRebuild:
             return False
         return True
 
-    def made(self, queues: Iterable[ConsumeQueue]) -> None:
+    def restored(self, queues: Iterable[ConsumeQueue]) -> None:
         """Register lost queues that a start has rebuilt; they are not durable yet.
 
         :raises OSError: there is no room for blanks.

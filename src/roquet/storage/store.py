@@ -162,7 +162,7 @@ class Store:
         with suppress(OSError):
             self._lock.sign()
         with self._tasks.attempt(REBUILD):
-            self.rebuild.made(lost)
+            self.rebuild.restored(lost)
         if not self.was_crashed:  # else the file exists, and a full drive could not replace it
             self.disk.replace(self._abort, b"")
 
@@ -226,7 +226,7 @@ class Store:
             return False
         if not self._is_closed:
             self._is_closed = True
-            self.log.take_no_more()
+            self.log.refuse_appends()
             self.failed(failure)
         return True
 
@@ -365,11 +365,11 @@ class Store:
 
         :returns: whether there is more to do now.
         """
-        made: list[ConsumeQueue] | None = None
+        rebuilt: list[ConsumeQueue] | None = None
         with self._tasks.attempt(REBUILD):
-            made = self.rebuild.step(self.dispatch.position)
-        self.writer.note_grown(made or ())
-        return made is not None
+            rebuilt = self.rebuild.step(self.dispatch.position)
+        self.writer.note_grown(rebuilt or ())
+        return rebuilt is not None
 
     def end_turn(self) -> None:
         """Finish the appends of a turn of the event loop."""

@@ -451,7 +451,7 @@ class CommitLog:
         if self._sync_health.failure is None:
             self.flushed_to = max(self.flushed_to, end)
 
-    def take_no_more(self) -> None:
+    def refuse_appends(self) -> None:
         """Let `make_room` refuse from now on, since a sync has failed."""
         self._room_end = 0
 
