@@ -56,9 +56,10 @@ def gather(
             if sync is not None:
                 syncs.append(partial(_sync, queue, sync, gone))
             used += queue.max_offset > 0
-            entry_count += newest.end_of(queue)
-            if position is not None and queue.log_end > newest.end and newest.look(queue):
-                yield
+            if position is not None:
+                entry_count += newest.look(queue)
+                if queue.log_end > position:  # the look has searched the queue's entries
+                    yield
         yield
     record = newest.record() if position is not None else None
     mark = (
@@ -116,45 +117,35 @@ def _sync(queue: ConsumeQueue, sync: Sync, gone: Callable[[ConsumeQueue], None])
 
 
 class _Newest:
-    """Finds the newest record before a physical offset that has a queue entry; `end` is its end."""
+    """Finds the newest record before a physical offset that has a queue entry."""
 
     def __init__(self, log: CommitLog, position: int) -> None:
         self._log = log
         self._position = position
         self._at: int | None = None
+        self._end = 0
         self._is_readable = True
-        self.end = 0
 
-    def end_of(self, queue: ConsumeQueue) -> int:
-        """The queue offset after the last record before the position; 0 if it is not known."""
-        if queue.is_lost:
-            return 0
-        if queue.log_end <= self._position:
-            return queue.max_offset
-        try:
-            return queue.end_before(self._position)
-        except UnreadableFile:
-            return 0
-
-    def look(self, queue: ConsumeQueue) -> bool:
+    def look(self, queue: ConsumeQueue) -> int:
         """Look at one more queue.
 
-        :returns: whether it took long, as the queue has entries of records after the position.
+        :returns: the queue offset after its last record before the position; 0 if it is not known.
         """
         if queue.is_lost:
-            return False
+            return 0
         has_grown = queue.log_end > self._position
+        is_newer = queue.log_end > self._end
         try:
             end = queue.end_before(self._position) if has_grown else queue.max_offset
-            entry = queue.entry(end - 1)
+            entry = queue.entry(end - 1) if is_newer else None
         except UnreadableFile:
-            self._is_readable = False
-            return has_grown
+            self._is_readable = self._is_readable and not is_newer
+            return 0
         if entry is not None:
             log_end = entry[0] + entry[1] if has_grown else queue.log_end
-            if log_end > self.end:
-                self.end, self._at = log_end, entry[0]
-        return has_grown
+            if log_end > self._end:
+                self._end, self._at = log_end, entry[0]
+        return end
 
     def record(self) -> tuple[int, int] | None:
         """The newest record's physical offset and store time; None if they are not known."""
