@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 
 import pytest
 
 from roquet.errors import ConnectionClosed, PeerError, Refused
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import HEADER_SIZE_MAX, ONE_WAY, Command, decode
+from roquet.protocol.remoting.frame import FRAME_SIZE_MAX
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.handling import Answer
@@ -182,17 +183,7 @@ def test_requests_wait_while_the_peer_does_not_read_the_answers() -> None:
 
 def test_later_requests_wait_for_one_that_is_answered_in_order() -> None:
     async def scene(loop: StillLoop) -> None:
-        goes_on = asyncio.Event()
-
-        def later(request: Command, connection: Connection) -> None:
-            async def work() -> Answer:
-                await goes_on.wait()
-                return request.answer(0, "later")
-
-            connection.dispatcher.answer_in_order(request, work())
-
-        connection = Connection({ASK: answer, LATER: later}, is_server=True)
-        transport = StubTransport(connection)
+        connection, transport, goes_on = in_order()
         receive(connection, [ASK, LATER, ASK])
         await asyncio.sleep(0)
         receive(connection, [ASK])
@@ -202,6 +193,183 @@ def test_later_requests_wait_for_one_that_is_answered_in_order() -> None:
         assert remarks(transport) == ["later", "slow", "slow"]
 
     play(scene)
+
+
+@pytest.mark.parametrize("is_server", [True, False])
+def test_what_comes_while_requests_are_held_is_answered_after_them(is_server: bool) -> None:
+    """A client's connection reads on, and a server's may bring one read that was under way."""
+
+    async def scene(loop: StillLoop) -> None:
+        connection, transport = numbering(is_server=is_server)
+        receive_numbers(connection, range(5))
+        receive_numbers(connection, range(5, 8))
+        assert numbers(transport) == [0, 1], "large answers ended the turn"
+        assert connection.is_reading is not is_server
+        await turns_until_answered(connection)
+        assert numbers(transport) == [2, 3, 4, 5, 6, 7]
+
+    play(scene)
+
+
+def test_what_comes_while_an_answer_in_order_is_under_way_waits_for_it() -> None:
+    async def scene(loop: StillLoop) -> None:
+        connection, transport, goes_on = in_order()
+        receive(connection, [LATER])
+        assert not connection.is_reading
+        receive(connection, [ASK])
+        await asyncio.sleep(0)
+        assert (remarks(transport), connection.is_reading) == ([], False)
+        goes_on.set()
+        await turns_until_reading(connection)
+        assert remarks(transport) == ["later", "slow"]
+
+    play(scene)
+
+
+def test_no_more_is_read_when_the_last_held_request_is_answered_in_order() -> None:
+    async def scene(loop: StillLoop) -> None:
+        connection, transport, goes_on = in_order()
+        receive(connection, [ASK] * 3 + [LATER], bytes(40 * KIB))
+        while not connection.later.kept:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (remarks(transport), connection.is_reading) == (["slow"] * 3, False)
+        goes_on.set()
+        await turns_until_reading(connection)
+        assert remarks(transport) == ["later"]
+
+    play(scene)
+
+
+def test_frames_of_an_ended_turn_come_before_those_beyond_its_part() -> None:
+    """Bytes end a turn after the second of four requests, and the answer of the first before it."""
+
+    async def scene(loop: StillLoop) -> None:
+        connection, transport = numbering(is_server=True, answer_size=40 * KIB)
+        receive_numbers(connection, range(4), bytes(40 * KIB))
+        await turns_until_answered(connection)
+        assert numbers(transport) == [0, 1, 2, 3]
+
+    play(scene)
+
+
+def test_a_held_request_that_breaks_the_protocol_ends_the_connection() -> None:
+    async def scene(loop: StillLoop) -> None:
+        def fail(request: Command, connection: Connection) -> Answer:
+            raise PeerError("odd bytes")
+
+        connection = Connection({ASK: answer, LEARN: fail}, is_server=True)
+        transport = StubTransport(connection)
+        receive(connection, [ASK, LEARN], bytes(100 * KIB))
+        assert remarks(transport) == ["slow"]
+        await asyncio.sleep(0)
+        assert (remarks(transport), connection.is_open) == ([], False)
+
+    play(scene)
+
+
+def test_held_requests_of_a_connection_that_is_closing_are_not_handled() -> None:
+    async def scene(loop: StillLoop) -> None:
+        handled: list[Command] = []
+
+        def note(request: Command, connection: Connection) -> Answer:
+            handled.append(request)
+            return request.answer(0)
+
+        connection = Connection({ASK: note}, is_server=True)
+        transport = StubTransport(connection)
+        receive(connection, [ASK] * 2, bytes(100 * KIB))
+        transport.close()
+        await asyncio.sleep(0)
+        assert (len(handled), connection.unanswered > 0) == (1, True)
+        transport.lose()
+        assert connection.unanswered == 0, "they are in memory no more"
+
+    play(scene)
+
+
+def test_a_client_ends_a_connection_whose_peer_asks_and_reads_no_answers() -> None:
+    async def scene(loop: StillLoop) -> None:
+        connection, _ = numbering(is_server=False)
+        connection.pause_writing()
+        for number in range(7):
+            receive_numbers(connection, [number])
+        assert connection.is_open
+        receive_numbers(connection, [1])
+        assert not connection.is_open
+
+    play(scene)
+
+
+def test_held_requests_count_at_once_for_the_limit_of_all_peers() -> None:
+    async def scene(loop: StillLoop) -> None:
+        connection, _ = numbering(is_server=True)
+        before = connection.peers.requests.peak
+        receive_numbers(connection, range(4), bytes(FRAME_SIZE_MAX // 5))
+        assert connection.peers.requests.peak > before
+
+    play(scene)
+
+
+def test_requests_that_hold_the_loop_are_measured() -> None:
+    async def scene(loop: StillLoop) -> None:
+        def slow(request: Command, connection: Connection) -> Answer:
+            loop.now_s += 0.06
+            return request.answer(0)
+
+        connection = Connection({ASK: slow}, is_server=True)
+        StubTransport(connection)
+        receive(connection, [ASK])
+        watch = connection.peers.watch
+        assert (watch.count, watch.max_ms) == (1, 60)
+
+    play(scene)
+
+
+# helpers
+
+
+def numbering(*, is_server: bool, answer_size: int = 10 * KIB) -> tuple[Connection, StubTransport]:
+    """A connection whose answers repeat the request's remark; a turn has 20 KiB of them."""
+
+    def repeat(request: Command, connection: Connection) -> Answer:
+        return request.answer(0, request.remark, body=bytes(answer_size))
+
+    limits = PeerLimits(answer_bytes_per_connection_max=80 * KIB, request_bytes_max=FRAME_SIZE_MAX)
+    connection = Connection({ASK: repeat}, is_server=is_server, peers=Peers(limits))
+    return connection, StubTransport(connection)
+
+
+def receive_numbers(connection: Connection, numbers: Iterable[int], body: bytes = b"") -> None:
+    requests = [Command(ASK, {}, body, remark=str(number)) for number in numbers]
+    connection.data_received(b"".join(request.encode() for request in requests))
+
+
+def numbers(transport: StubTransport) -> list[int]:
+    return [int(remark or -1) for remark in remarks(transport)]
+
+
+def in_order() -> tuple[Connection, StubTransport, asyncio.Event]:
+    """A server's connection; requests `LATER` are answered in order once the event is set."""
+    goes_on = asyncio.Event()
+
+    def later(request: Command, connection: Connection) -> None:
+        async def work() -> Answer:
+            await goes_on.wait()
+            return request.answer(0, "later")
+
+        connection.dispatcher.answer_in_order(request, work())
+
+    connection = Connection({ASK: answer, LATER: later}, is_server=True)
+    return connection, StubTransport(connection), goes_on
+
+
+async def turns_until_answered(connection: Connection) -> None:
+    for _ in range(100):
+        if not connection.unanswered:
+            return
+        await asyncio.sleep(0)
+    pytest.fail("requests are not answered")
 
 
 async def turns_until_reading(connection: Connection) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from roquet.protocol.remoting.command import decode
+from roquet.transport.handling import FastPaths, SlowPath
 from tests.transport.answering import (
     ASK,
     LEARN,
@@ -49,3 +52,40 @@ async def test_a_server_without_fast_paths_gives_none() -> None:
     connection, transport = connected({})
     receive(connection, [LEARN, *[ASK] * 17])
     assert remarks(transport) == ["False", *["slow"] * 17]
+
+
+async def test_a_connection_that_has_ended_gives_none() -> None:
+    connection, transport = connected()
+    transport.lose()
+    assert connection.fast_paths.get(Known) is None
+
+
+class Marking:
+    """A fast path that knows no frame: it adds its name to each."""
+
+    def __init__(self, connection: object) -> None:
+        pass
+
+    def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
+        name = type(self).__name__.encode()
+        return [answer for frame in frames if (answer := slow_path(frame + name)) is not None]
+
+
+class A(Marking):
+    pass
+
+
+class B(Marking):
+    pass
+
+
+class C(Marking):
+    pass
+
+
+def test_three_fast_paths_are_tried_in_order_before_the_slow_path() -> None:
+    paths = FastPaths[object]("a connection", {A: A, B: B, C: C})
+    for kind in (C, A, B):
+        paths.get(kind)
+    assert paths.take([b"1", b"2"], lambda frame: frame) == [b"1ABC", b"2ABC"]
+    assert paths.take([b"1"], lambda frame: None) == []

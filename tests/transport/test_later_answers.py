@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -95,3 +97,45 @@ async def test_a_task_ends_with_its_connection() -> None:
         await task
     assert connection.unanswered == 0
     assert transport.take() == []
+
+
+async def test_what_is_kept_counts_at_once_for_the_limit_of_all_peers() -> None:
+    connection, _ = connected()
+    size = connection.peers.requests.limit // 2
+    connection.later.keep(size)
+    assert connection.peers.requests.peak == size
+
+
+async def test_nothing_is_kept_for_a_connection_that_has_ended() -> None:
+    connection, transport = connected()
+    transport.lose()
+    connection.later.keep(KEPT_MAX)
+    assert connection.later.kept == 0
+
+
+async def test_a_client_ends_a_connection_whose_peer_reads_no_later_answers() -> None:
+    peers = Peers(PeerLimits(answer_bytes_per_connection_max=KEPT_MAX))
+    connection = Connection({}, peers=peers)
+    transport = StubTransport(connection)
+    connection.pause_writing()
+
+    async def work() -> Answer:
+        return Command(0, body=bytes(KEPT_MAX))
+
+    await connection.later.answer(Command(ASK), work())
+    assert (connection.is_open, transport.take()) == (False, [])
+
+
+async def test_a_task_that_has_answered_is_kept_no_more() -> None:
+    connection, _ = connected()
+
+    async def work() -> Answer:
+        return None
+
+    task = connection.later.answer(Command(ASK), work())
+    known = weakref.ref(task)
+    await task
+    del task
+    await asyncio.sleep(0)
+    gc.collect()
+    assert known() is None
