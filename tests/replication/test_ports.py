@@ -65,6 +65,10 @@ class Master:
     async def __aexit__(self, *_: object) -> None:
         await self.server.close()
 
+    @property
+    def connections(self) -> int:
+        return sum(not each.reason for each in self.server.slaves())
+
     def connect(self, source: str = "127.0.0.1") -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), source_address=(source, 0))
 
@@ -169,7 +173,7 @@ def test_slaves_that_do_not_read_are_dropped_and_their_memory_is_back(
             for peer in peers:
                 peer.sendall(report(1))
             await until(lambda: its.server.slave_count > 0)
-            await until(lambda: not its.server._connections)
+            await until(lambda: not its.connections)
             assert {each.reason.split(" for ")[0] for each in its.server.slaves()} == {
                 "the slave has been silent"
             }
@@ -186,7 +190,7 @@ def test_the_number_of_slaves_is_bounded_and_the_mute_make_room(
         async with Master(admission=Admission(connections_max=3)) as its:
             mute = [its.connect() for _ in range(30)]
             await its.copy_once()
-            assert len(its.server._connections) <= 3
+            assert its.connections <= 3
             slaves = [its.connect() for _ in range(3)]
             for each in slaves:
                 each.sendall(report(1))
@@ -560,7 +564,7 @@ def test_nothing_stays_of_connections_that_come_as_the_port_closes() -> None:
             for _ in range(turns):
                 await asyncio.sleep(0)
             await its.server.close()
-            left = len(its.server._connections)
+            left = its.connections
             ends = [await ended(peer) for peer in comers]
             assert (left, ends) == (0, [True] * 5)
 

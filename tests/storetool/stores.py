@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from roquet.common.steps import finished
+from roquet.errors import StoreError
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import host_bytes
 from roquet.storage.config import StoreConfig
@@ -15,6 +19,7 @@ from roquet.storetool.check.check import Checked, check
 from roquet.storetool.check.findings import Kind
 from roquet.storetool.files import StoreFiles, find_files
 from roquet.storetool.read.index_files import Shape
+from roquet.storetool.rebuild import Plan, rebuild
 from tests.storage.records import append_one
 
 LOG_FILE: Final = 4096
@@ -22,6 +27,9 @@ QUEUE_FILE: Final = 200
 SHAPE: Final = Shape(50, 40)
 FLAG: Final = 7
 START_MS: Final = 1_700_000_000_000
+PLAN: Final = Plan(
+    queues=True, index=True, queue_file_size=QUEUE_FILE, shape=SHAPE, delay_levels_ms=(1000, 5000)
+)
 V4: Final = host_bytes("10.0.0.9", 50000)
 V6: Final = host_bytes("fe80::1", 50000)
 
@@ -165,3 +173,28 @@ def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
         )
         for path in sorted([root, *root.rglob("*")])
     }
+
+
+def entries(root: Path, *folders: str) -> dict[str, bytes]:
+    """The content of all files below these folders, without the zeros at their ends."""
+    return {
+        str(path.relative_to(root)): path.read_bytes().rstrip(b"\0")
+        for folder in folders
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+def forget(root: Path, *folders: str) -> None:
+    for folder in folders:
+        shutil.rmtree(root / folder)
+
+
+def assert_refused(root: Path, why: str) -> None:
+    """Rebuilding says why it does not, and changes nothing."""
+    before = snapshot(root)
+    with pytest.raises(StoreError, match=why):
+        rebuild(files_of(root), PLAN)
+    before.pop("lock"), before.pop(".")
+    after = snapshot(root)
+    assert {name: after[name] for name in before} == before

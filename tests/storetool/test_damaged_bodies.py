@@ -17,8 +17,19 @@ from roquet.storetool.read.queue_entries import entries_of
 from roquet.storetool.rebuild import Rebuilt, rebuild
 from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in
-from tests.storetool.stores import Broker, assert_sound, checked, file_of, files_of, flip, found
-from tests.storetool.test_rebuild import PLAN, assert_refused, entries, forget
+from tests.storetool.stores import (
+    PLAN,
+    Broker,
+    assert_refused,
+    assert_sound,
+    checked,
+    entries,
+    file_of,
+    files_of,
+    flip,
+    forget,
+    found,
+)
 
 COUNT = 48
 BODY_AT = 88

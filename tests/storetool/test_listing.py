@@ -11,8 +11,7 @@ import pytest
 from roquet.common.steps import finished
 from roquet.errors import StoreError
 from roquet.storetool.files import find_files
-from roquet.storetool.listing import QueueListing, list_queues
-from roquet.storetool.stat import stat
+from roquet.storetool.listing import QueueListing, list_queues, stat
 from roquet.storetool.state import is_locked
 from tests.storetool.stores import LOG_FILE, QUEUE_FILE, START_MS, Broker, files_of, filled
 

@@ -14,56 +14,30 @@ from roquet.errors import StoreError
 from roquet.protocol.records.block import RecordBlock
 from roquet.storetool import rebuild as module
 from roquet.storetool.read.index_files import Shape
-from roquet.storetool.rebuild import Plan, Rebuilt, rebuild
+from roquet.storetool.rebuild import Rebuilt, rebuild
 from tests.storage.dropping import drop_topic
 from tests.storage.records import found_by_key
 from tests.storetool.stores import (
     LOG_FILE,
-    QUEUE_FILE,
-    SHAPE,
+    PLAN,
     Broker,
+    assert_refused,
     assert_sound,
     checked,
+    entries,
     file_of,
     files_of,
     filled,
     flip,
+    forget,
     snapshot,
 )
 
 GOLDEN: Final = Path(__file__).parents[1] / "golden" / "store"
-PLAN: Final = Plan(
-    queues=True, index=True, queue_file_size=QUEUE_FILE, shape=SHAPE, delay_levels_ms=(1000, 5000)
-)
-
-
-def entries(root: Path, *folders: str) -> dict[str, bytes]:
-    """The content of all files below these folders, without the zeros at their ends."""
-    return {
-        str(path.relative_to(root)): path.read_bytes().rstrip(b"\0")
-        for folder in folders
-        for path in sorted((root / folder).rglob("*"))
-        if path.is_file()
-    }
-
-
-def forget(root: Path, *folders: str) -> None:
-    for folder in folders:
-        shutil.rmtree(root / folder)
 
 
 def index_content(root: Path) -> list[bytes]:
     return [*entries(root, "index").values()]
-
-
-def assert_refused(root: Path, why: str) -> None:
-    """Rebuilding says why it does not, and changes nothing."""
-    before = snapshot(root)
-    with pytest.raises(StoreError, match=why):
-        rebuild(files_of(root), PLAN)
-    before.pop("lock"), before.pop(".")
-    after = snapshot(root)
-    assert {name: after[name] for name in before} == before
 
 
 def test_queues_are_equal_entry_by_entry(tmp_path: Path) -> None:

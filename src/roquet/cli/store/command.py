@@ -18,8 +18,7 @@ from roquet.cli.store.dump import dump
 
 if TYPE_CHECKING:
     from roquet.storetool.check.check import Checked
-    from roquet.storetool.listing import QueueListing
-    from roquet.storetool.stat import Stat
+    from roquet.storetool.listing import QueueListing, Stat
 
 _FINDINGS_SHOWN: Final = 100
 
@@ -165,7 +164,7 @@ def _listed_json(queue: QueueListing) -> dict[str, Any]:
 @json_option
 def stat(as_json: bool, **where: Any) -> None:
     """Show how large a store is, whether a broker runs on it, and whether it stopped cleanly."""
-    from roquet.storetool.stat import stat as stat_of
+    from roquet.storetool.listing import stat as stat_of
 
     found = stat_of(StoreLocation(**where).files)
     fields = _stat_json(found)
