@@ -107,7 +107,7 @@ class ChangingRoles(ClusterHosts):
                 assert not why, f"{name} does not become the master by force either: {why}"
         return name
 
-    def cut_what_parted(self, name: str) -> None:
+    def truncate_where_logs_diverge(self, name: str) -> None:
         """What `roquet ha rejoin` does with the store of a broker that does not run."""
         config, host, master = (
             self.brokers[name].config,
@@ -124,7 +124,7 @@ class ChangingRoles(ClusterHosts):
         """Start a former master as a slave of the present one."""
         node = self.brokers[name]
         try:
-            self.cut_what_parted(name)
+            self.truncate_where_logs_diverge(name)
         except StoreError:
             self.wipe(name)
         members = self.set_of(name)
@@ -143,10 +143,10 @@ class ChangingRoles(ClusterHosts):
         node.start()
 
     def rejoin_with_a_power_failure(self, name: str) -> None:
-        """The power fails while what parted is cut, at one of the first changes to the drive."""
+        """The power fails while the log is truncated, at one of the first changes to the drive."""
         self.lose_power_soon(name)
         with suppress(DeadProcessError):
-            self.cut_what_parted(name)
+            self.truncate_where_logs_diverge(name)
             self.host(name).boot()
             self.lose_power_by_now(name)
         self.rejoin(name)

@@ -193,8 +193,6 @@ def _filter_bits(config: BrokerConfig, filters: FilterRegistry) -> FilterBitsOf 
 
 
 def _ha_server(config: BrokerConfig, store: Store) -> HaServer:
-    log = (
-        store.log if store.is_visible_at_once else VisibleLog(store.log, lambda: store.visible_end)
-    )
+    log = store.log if store.is_visible_at_once else VisibleLog(store)
     rules = component_configs.master_rules(config)
     return HaServer(log, rules, component_configs.admission(config))

@@ -120,8 +120,10 @@ class ChunkStream:
         while index < len(view):
             if self._missing:
                 piece = view[index : index + self._missing]
+                frames.append(Chunk(self._at, piece))
                 index += len(piece)
-                frames.append(self._piece(piece))
+                self._at += len(piece)
+                self._missing -= len(piece)
             elif len(view) - index < HEADER.size:
                 self._pending = bytes(view[index:])
                 break
@@ -130,14 +132,7 @@ class ChunkStream:
                 index += HEADER.size
                 if not self._missing:
                     frames.append(Heartbeat(self._at))
-        assert len(self._pending) < HEADER.size
         return frames
-
-    def _piece(self, data: memoryview) -> Chunk:
-        chunk = Chunk(self._at, data)
-        self._at += len(data)
-        self._missing -= len(data)
-        return chunk
 
     def _open(self, at: int, size: int) -> None:
         if at < 0 or not 0 <= size <= BODY_SIZE_MAX:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
+
+from roquet.storage.store import Store
 
 
 class ReplicatedLog(Protocol):
@@ -57,13 +58,13 @@ class VisibleLog:
     still has everything that they have. If it sent more, consumers could get from a slave a message
     whose offset the master later gives to another one.
 
-    :param visible_end: returns the physical offset before which that part ends now.
+    :param store: says where that part ends now.
     """
 
-    def __init__(self, log: ReplicatedLog, visible_end: Callable[[], int]) -> None:
-        self._log = log
-        self._visible_end = visible_end
-        self.file_size = log.file_size
+    def __init__(self, store: Store) -> None:
+        self._log = store.log
+        self._store = store
+        self.file_size = store.log.file_size
 
     @property
     def start(self) -> int:
@@ -71,7 +72,7 @@ class VisibleLog:
 
     @property
     def end(self) -> int:
-        return self._visible_end()
+        return self._store.visible_end
 
     def read(self, physical: int, size_max: int) -> bytes:
         return self._log.read(physical, min(size_max, self.end - physical))

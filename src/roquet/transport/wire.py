@@ -28,10 +28,10 @@ class Wire(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_for_room",
         "_is_full",
         "_loop",
         "_on_writable",
+        "_room",
         "_sent",
         "_transport",
         "_unread_answers",
@@ -59,8 +59,8 @@ class Wire(asyncio.Protocol):
         self._unread_answers = 0
         """Bytes of answers made since the peer stopped reading."""
         self._on_writable: Callable[[], None] | None = None
-        self._for_room: list[asyncio.Future[None]] = []
-        """One for each caller that waits to send more."""
+        self._room: asyncio.Future[None] | None = None
+        """Done when callers of `room` may send more; None if nobody waits."""
 
     # sending
 
@@ -189,21 +189,20 @@ class Wire(asyncio.Protocol):
         """
         if self.is_writable or not self.is_open:
             return
-        waiting: asyncio.Future[None] = self._loop.create_future()
-        self._for_room.append(waiting)
+        if self._room is None:
+            self._room = self._loop.create_future()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await waiting
+                await asyncio.shield(self._room)
         except TimeoutError:
             raise CallTimeout(
                 f"{self.peer_address} does not read: {self.unread} bytes wait for it"
             ) from None
 
     def _room_is_free(self) -> None:
-        waiting, self._for_room = self._for_room, []
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
 
     def _lost(self) -> None:
         self._transport = None

@@ -1,4 +1,4 @@
-"""A log that parted from its master's: the place is found, and the store is cut there."""
+"""A log that diverged from its master's: the place is found, and the store is truncated there."""
 
 from __future__ import annotations
 

@@ -28,14 +28,11 @@ Slots = npt.NDArray[Any]
 class IndexHeader:
     """The header of an index file.
 
-    :param begin_ms: store time of the first record with an entry; `end_ms` that of the last.
     :param begin_at: physical offset of the first record with an entry; `end_at` that of the last.
     :param used_slots: the number of hash slots that are not empty.
     :param count: the number of the next entry; entries are counted from 1.
     """
 
-    begin_ms: int
-    end_ms: int
     begin_at: int
     end_at: int
     used_slots: int
@@ -45,8 +42,8 @@ class IndexHeader:
 def read_header(path: Path) -> IndexHeader:
     """Read the header of an index file; that of an empty file if it has been deleted."""
     data = read_at(path, 0, HEADER.size)
-    begin_ms, end_ms, begin_at, end_at, used, count = HEADER.unpack(data.ljust(HEADER.size, b"\0"))
-    return IndexHeader(begin_ms, end_ms, begin_at, end_at, used, max(count, 1))
+    _, _, begin_at, end_at, used, count = HEADER.unpack(data.ljust(HEADER.size, b"\0"))
+    return IndexHeader(begin_at, end_at, used, max(count, 1))
 
 
 @dataclass(frozen=True, slots=True)
