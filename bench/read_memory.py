@@ -41,7 +41,7 @@ def task(name_server: str, topic: str) -> None:
     from roquet.spark._arrow.schema import SPARK_SCHEMA, arrow_schema
     from roquet.spark._options.ranges import partitions
     from roquet.spark._options.read import ReadOptions
-    from roquet.spark._read.cluster import plan, read
+    from roquet.spark._read.batch import plan, read
 
     schema = arrow_schema(
         type(SPARK_SCHEMA)([SPARK_SCHEMA[name] for name in ("queueOffset", "body")])

@@ -75,11 +75,10 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         },
         "spark": {
             "_options": "",
-            "_runtime": "",
             "_arrow": "_options",
-            "_write": "_arrow _options _runtime",
-            "_read": "_arrow _options _runtime _write",
-            "_storefiles": "_arrow _options _runtime",
+            "_write": "_arrow _options _worker",
+            "_read": "_arrow _options _worker",
+            "_storefiles": "_arrow _options _worker",
             "pipelines": "_arrow _options _read _write",
         },
         "cli": {

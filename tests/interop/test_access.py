@@ -27,7 +27,7 @@ from roquet.protocol.remoting.signing import Credentials
 from roquet.spark._arrow.schema import SPARK_SCHEMA, arrow_schema
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._options.write import Delivery, WriteOptions
-from roquet.spark._read.cluster import plan, read
+from roquet.spark._read.batch import plan, read
 from roquet.spark._read.cluster_queries import ClusterQueries, client
 from roquet.spark._write.task import Task, write
 from roquet.transport.tls import Tls

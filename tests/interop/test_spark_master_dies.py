@@ -12,7 +12,7 @@ import pytest
 
 from roquet.spark._arrow.schema import ARROW_SCHEMA
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.cluster import plan, read
+from roquet.spark._read.batch import plan, read
 from roquet.spark._read.queue import CHUNK_RECORDS
 from tests.interop.apache import require_java
 from tests.interop.couples import SEND_OK, Couple, Maker

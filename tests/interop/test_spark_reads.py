@@ -18,7 +18,7 @@ from roquet.errors import OptionError, RoquetError, RouteNotFound
 from roquet.spark._arrow.schema import ARROW_SCHEMA
 from roquet.spark._options.ranges import DataLoss, QueueRange
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.cluster import plan, read
+from roquet.spark._read.batch import plan, read
 from tests.interop import wire
 from tests.interop.apache import require_java
 from tests.interop.ground import BROKER, QUICK, Ground

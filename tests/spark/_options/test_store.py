@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from roquet.errors import OptionError
-from roquet.spark._options.mode import Mode
 from roquet.spark._options.store import BYTES_PER_PARTITION, StoreOptions
+from roquet.spark._options.values import Mode
 
 
 def options(**given: str) -> StoreOptions:

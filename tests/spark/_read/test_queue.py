@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.errors import AccessDenied, CallTimeout, CorruptRecord, PeerError
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.records.record import Record, host_bytes
@@ -31,13 +32,12 @@ OPTIONS = ReadOptions(
 )
 
 
-@dataclass(frozen=True)
-class Answer:
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    body: bytes = b""
-    of_master: bool = True
+def answer(
+    next_offset: int, min_offset: int, max_offset: int, body: bytes = b"", *, of_master: bool = True
+) -> PullResult:
+    return PullResult(
+        PullStatus.FOUND, next_offset, min_offset, max_offset, 0, body, of_master=of_master
+    )
 
 
 def record(offset: int) -> bytes:
@@ -69,18 +69,18 @@ class Broker:
         self.pulls: list[int] = []
         self.at_once: list[int] = []
 
-    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Answer:
+    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> PullResult:
         assert queue == QUEUE
         self.pulls.append(offset)
         if offset < self.min or offset >= self.max:
-            return Answer(self.min if offset < self.min else self.max, self.min, self.max)
+            return answer(self.min if offset < self.min else self.max, self.min, self.max)
         scanned = range(offset, min(offset + max_messages, self.max))
         found = b"".join(record(each) for each in scanned if each not in self.gone)
-        return Answer(scanned[-1] + 1, self.min, self.max, found)
+        return answer(scanned[-1] + 1, self.min, self.max, found)
 
     async def pull_all(
         self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int
-    ) -> list[Answer]:
+    ) -> list[PullResult]:
         self.at_once.append(len(offsets))
         return [await self.pull(queue, offset, max_messages=max_messages) for offset in offsets]
 
@@ -88,11 +88,11 @@ class Broker:
 class Faulty(Broker):
     """A broker whose first answers are replaced by what `faults` do instead."""
 
-    def __init__(self, maximum: int, *faults: Callable[[], Answer]) -> None:
+    def __init__(self, maximum: int, *faults: Callable[[], PullResult]) -> None:
         super().__init__(0, maximum)
         self._faults = list(faults)
 
-    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Answer:
+    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> PullResult:
         if self._faults:
             return self._faults.pop(0)()
         return await super().pull(queue, offset, max_messages=max_messages)
@@ -108,7 +108,7 @@ async def offsets(
     return found
 
 
-def timeout() -> Answer:
+def timeout() -> PullResult:
     raise CallTimeout("broker-a did not answer")
 
 
@@ -143,7 +143,7 @@ async def test_after_a_failure_few_pulls_are_asked_for_at_once_again() -> None:
 
         async def pull_all(
             self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int
-        ) -> list[Answer]:
+        ) -> list[PullResult]:
             found = await super().pull_all(queue, offsets, max_messages=max_messages)
             return found if len(offsets) <= 4 else [timeout()]
 
@@ -154,7 +154,7 @@ async def test_after_a_failure_few_pulls_are_asked_for_at_once_again() -> None:
 
 async def test_a_broker_that_gives_less_than_wanted_is_asked_for_what_it_gives() -> None:
     class Small(Broker):
-        async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Answer:
+        async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> PullResult:
             return await super().pull(queue, offset, max_messages=min(3, max_messages))
 
     broker = Small(0, 100)
@@ -169,7 +169,7 @@ class Moody(Broker):
         super().__init__(0, maximum, gone=gone)
         self._moods = moods
 
-    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Answer:
+    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> PullResult:
         mood = self._moods.pop() if self._moods else 9
         for _ in range(mood % 3):
             await asyncio.sleep(0)
@@ -211,8 +211,8 @@ async def test_a_broker_that_comes_back_is_read_on_from_where_it_was_left() -> N
 
 
 async def test_a_slave_that_lags_is_waited_for() -> None:
-    def lagging() -> Answer:
-        return Answer(0, 0, 0)
+    def lagging() -> PullResult:
+        return answer(0, 0, 0)
 
     assert await offsets(Faulty(10, lagging, lagging), 0, 10) == list(range(10))
 
@@ -221,13 +221,13 @@ async def test_a_slave_that_lags_is_waited_for() -> None:
 @pytest.mark.parametrize(
     "slave",
     [
-        Answer(0, 0, 0, of_master=False),
-        Answer(5, 5, 20, of_master=False),
-        Answer(6, 5, 20, record(5), False),
+        answer(0, 0, 0, of_master=False),
+        answer(5, 5, 20, of_master=False),
+        answer(6, 5, 20, record(5), of_master=False),
     ],
 )
 async def test_what_a_slave_lacks_is_waited_for_and_never_passed_over(
-    slave: Answer, may_lose: bool
+    slave: PullResult, may_lose: bool
 ) -> None:
     """It lags, or has lost what is old: whatever it says where to go on, only its master is
     believed.
@@ -239,7 +239,7 @@ async def test_what_a_slave_lacks_is_waited_for_and_never_passed_over(
 
 
 async def test_a_part_that_a_slave_left_out_between_answers_is_asked_for_again() -> None:
-    first = Answer(4, 0, 20, record(0) + record(1), of_master=False)
+    first = answer(4, 0, 20, record(0) + record(1), of_master=False)
     assert await offsets(Faulty(20, lambda: first), 0, 10) == list(range(10))
 
 
@@ -253,7 +253,7 @@ async def test_silence_ends_in_an_error_even_if_loss_is_allowed() -> None:
 
 
 async def test_a_broker_that_does_not_let_us_in_is_asked_once() -> None:
-    def deny() -> Answer:
+    def deny() -> PullResult:
         raise AccessDenied(1, "No accessKey is configured", "broker-a", "give credentials")
 
     broker = Faulty(10, deny)
@@ -264,7 +264,7 @@ async def test_a_broker_that_does_not_let_us_in_is_asked_once() -> None:
 
 
 async def test_a_broker_that_keeps_what_it_has_ends_in_an_error() -> None:
-    broker = Faulty(10, *[lambda: Answer(0, 0, 10)] * 1000)
+    broker = Faulty(10, *[lambda: answer(0, 0, 10)] * 1000)
     with pytest.raises(NoProgress, match="has offset 0 but does not return it"):
         await offsets(broker, 0, 10)
 
@@ -307,9 +307,9 @@ async def test_loss_that_is_allowed_is_logged_and_skipped(
 
 async def test_answers_out_of_order_are_refused() -> None:
     with pytest.raises(PeerError, match="out of order"):
-        await offsets(Faulty(10, lambda: Answer(2, 0, 10, record(1) + record(0))), 0, 10)
+        await offsets(Faulty(10, lambda: answer(2, 0, 10, record(1) + record(0))), 0, 10)
 
 
 async def test_answers_that_are_no_records_are_refused() -> None:
     with pytest.raises(CorruptRecord):
-        await offsets(Faulty(10, lambda: Answer(2, 0, 10, b"garbage" * 50)), 0, 10)
+        await offsets(Faulty(10, lambda: answer(2, 0, 10, b"garbage" * 50)), 0, 10)

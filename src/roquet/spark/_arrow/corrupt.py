@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructType
 from roquet.errors import OptionError, RoquetError
 from roquet.spark._arrow.schema import arrow_schema
 from roquet.spark._arrow.slices import words
-from roquet.spark._options.mode import Mode
+from roquet.spark._options.values import Mode
 
 CORRUPT: Final = "_corrupt"
 """The column that says why data is damaged. Only schemas that name it have it."""

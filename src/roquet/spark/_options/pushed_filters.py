@@ -82,8 +82,7 @@ def narrowed(filters: Iterable[Filter]) -> tuple[Narrowing, list[Filter]]:
     """
     narrowing, left = EVERYTHING, []
     for each in filters:
-        found, is_exact = _narrow(narrowing, each)
-        narrowing = found
+        narrowing, is_exact = _narrow(narrowing, each)
         if not is_exact:
             left.append(each)
     return narrowing, left
@@ -103,16 +102,11 @@ def _narrow(before: Narrowing, wanted: Filter) -> tuple[Narrowing, bool]:
         allowed = frozenset(values) & before.allowed.get(column, frozenset(values))
         return replace(before, allowed={**before.allowed, column: allowed}), True
     if column == "queueOffset" and type(wanted.value) is int and not isinstance(wanted, In):
-        first, end = _span(wanted, wanted.value)
+        first, end = _COMPARISONS[type(wanted)](wanted.value)
         return _with_offsets(before, first, end), True
     if column == "storeTimestamp" and not isinstance(wanted, In):
         return _with_time(before, wanted, wanted.value), False
     return before, False
-
-
-def _span(wanted: Filter, at: int) -> tuple[int | None, int | None]:
-    """The integers that pass a comparison with `at`, [first, end). None stands for no bound."""
-    return _COMPARISONS[type(wanted)](at)
 
 
 def _with_offsets(before: Narrowing, first: int | None, end: int | None) -> Narrowing:
@@ -131,18 +125,22 @@ def _with_time(before: Narrowing, wanted: Filter, at: object) -> Narrowing:
     if not isinstance(at, datetime) or at.tzinfo is None:
         return before
     ms = (at - _EPOCH) // timedelta(milliseconds=1)
-    first, end = _span(wanted, ms)
-    times_from = [
-        each for each in (before.time_from_ms, None if first is None else ms) if each is not None
-    ]
-    times_until = [
-        each for each in (before.time_until_ms, None if end is None else ms + 1) if each is not None
-    ]
+    first, end = _COMPARISONS[type(wanted)](ms)
     return replace(
         before,
-        time_from_ms=max(times_from, default=None),
-        time_until_ms=min(times_until, default=None),
+        time_from_ms=latest(before.time_from_ms, None if first is None else ms),
+        time_until_ms=earliest(before.time_until_ms, None if end is None else ms + 1),
     )
+
+
+def latest(*times_ms: int | None) -> int | None:
+    """The latest of several times; None stands for no bound."""
+    return max((ms for ms in times_ms if ms is not None), default=None)
+
+
+def earliest(*times_ms: int | None) -> int | None:
+    """The earliest of several times; None stands for no bound."""
+    return min((ms for ms in times_ms if ms is not None), default=None)
 
 
 _UNDERSTOOD = (
@@ -168,3 +166,4 @@ _COMPARISONS: Final[Mapping[type[Filter], Callable[[int], tuple[int | None, int 
     LessThan: lambda at: (None, at),
     LessThanOrEqual: lambda at: (None, at + 1),
 }
+"""The integers that pass a comparison with `at`, [first, end). None stands for no bound."""

@@ -60,13 +60,18 @@ def queue_id_of(name: str, at: str, given: object) -> int:
     :param at: the topic and broker of the queue, for the error.
     :raises OptionError: `given` is no integer of 0 or more.
     """
-    if (
-        isinstance(given, bool)
-        or not (isinstance(given, int) or str(given).isdecimal())
-        or int(str(given)) < 0
-    ):
+    queue_id = whole_number(given)
+    if queue_id is None:
         raise OptionError(f"{name}: queue {given!r} of {at} is no queue id, such as 0")
-    return int(str(given))
+    return queue_id
+
+
+def whole_number(given: object) -> int | None:
+    """A JSON value that is an integer of 0 or more, or its digits; None for any other value."""
+    if isinstance(given, bool) or not (isinstance(given, int) or str(given).isdecimal()):
+        return None
+    number = int(str(given))
+    return number if number >= 0 else None
 
 
 def to_tree(

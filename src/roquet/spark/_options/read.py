@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self, TypeAlias, cast
+from typing import Final, Literal, Self, TypeAlias, cast
 
 from roquet.admin.access import Access
 from roquet.errors import OptionError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
-from roquet.spark._options.access import ACCESS_NAMES, access
-from roquet.spark._options.mode import Mode, mode, uncompressed_max
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import Offsets, ending, starting
 from roquet.spark._options.values import (
+    ACCESS_NAMES,
+    Mode,
+    Parsers,
+    access,
     by_right_name,
     count,
     group,
+    mode,
     name_server,
     one_of,
+    parsed,
     tags,
     truth,
+    uncompressed_max,
 )
 
 ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
@@ -127,16 +132,13 @@ class ReadOptions:
 
     @classmethod
     def _of(cls, values: Mapping[str, str], selection: Selection, start: Offsets) -> Self:
-        fields: dict[str, object] = {
-            field: parse(name, values[name]) for name, field, parse in _SIMPLE if name in values
-        }
-        fields["access"] = access(values)
         return cls(
             name_server(values),
             selection,
             start,
             ending(values, selection),
-            **cast(dict[str, Any], fields),
+            access=access(values),
+            **parsed(values, _SIMPLE),
         )
 
 
@@ -167,26 +169,26 @@ def _delay(name: str, text: str) -> int:
     return int(found[1]) * _UNIT_MS[found[2]]
 
 
-_SIMPLE: Final[tuple[tuple[str, str, Callable[[str, str], object]], ...]] = (
-    ("tags", "tags", tags),
-    ("failOnDataLoss", "fail_on_data_loss", truth),
-    ("readFrom", "read_from", _read_from),
-    ("pullTimeoutMs", "pull_timeout_ms", count),
-    ("pullBatchSize", "pull_batch_size", count),
-    ("noProgressTimeoutMs", "no_progress_timeout_ms", count),
-    ("minPartitions", "min_partitions", count),
-    ("maxRecordsPerPartition", "max_records_per_partition", count),
-    ("includeProperties", "include_properties", truth),
-    ("groupIdPrefix", "pull_group", group),
-    ("consumerGroup", "consumer_group", group),
-    ("maxOffsetsPerTrigger", "max_offsets_per_trigger", count),
-    ("maxBytesPerTrigger", "max_bytes_per_trigger", count),
-    ("minOffsetsPerTrigger", "min_offsets_per_trigger", count),
-    ("maxTriggerDelay", "max_trigger_delay_ms", _delay),
-    ("mode", "mode", mode),
-    ("maxUncompressedBytes", "uncompressed_max", uncompressed_max),
-)
-"""Options that do not depend on other options: (name, field, parser)."""
+_SIMPLE: Final[Parsers] = {
+    "tags": ("tags", tags),
+    "failOnDataLoss": ("fail_on_data_loss", truth),
+    "readFrom": ("read_from", _read_from),
+    "pullTimeoutMs": ("pull_timeout_ms", count),
+    "pullBatchSize": ("pull_batch_size", count),
+    "noProgressTimeoutMs": ("no_progress_timeout_ms", count),
+    "minPartitions": ("min_partitions", count),
+    "maxRecordsPerPartition": ("max_records_per_partition", count),
+    "includeProperties": ("include_properties", truth),
+    "groupIdPrefix": ("pull_group", group),
+    "consumerGroup": ("consumer_group", group),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", count),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", count),
+    "minOffsetsPerTrigger": ("min_offsets_per_trigger", count),
+    "maxTriggerDelay": ("max_trigger_delay_ms", _delay),
+    "mode": ("mode", mode),
+    "maxUncompressedBytes": ("uncompressed_max", uncompressed_max),
+}
+"""Options that do not depend on other options."""
 
 _STARTING: Final = (
     "startingOffsets",
@@ -203,7 +205,7 @@ _NAMES: Final = (
     *ACCESS_NAMES,
     *_STARTING,
     *_BATCH_ONLY,
-    *(name for name, _, _ in _SIMPLE),
+    *_SIMPLE,
 )
 _ALIASES: Final = {"topic": "subscribe", "subExpression": "tags", "pullTimeout": "pullTimeoutMs"}
 """The names in rocketmq-spark."""

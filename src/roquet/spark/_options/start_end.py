@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark._options.queue_json import by_queue, tree_of
+from roquet.spark._options.queue_json import by_queue, tree_of, whole_number
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.values import one_of
 
@@ -147,12 +147,9 @@ def _offset(name: str, queue: MessageQueue, given: object) -> Edge | int:
 
 
 def _milliseconds(name: str, at: str, given: object) -> int:
-    if (
-        isinstance(given, bool)
-        or not (isinstance(given, int) or str(given).isdecimal())
-        or int(str(given)) < 0
-    ):
+    ms = whole_number(given)
+    if ms is None:
         raise OptionError(
             f"{name}: {given!r}{at} is no time in milliseconds since 1970, such as 1700000000000"
         )
-    return int(str(given))
+    return ms

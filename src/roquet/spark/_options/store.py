@@ -9,15 +9,34 @@ from typing import Final
 
 from roquet.errors import OptionError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
-from roquet.spark._options.mode import BODY_OPTIONS, Mode, mode, uncompressed_max
-from roquet.spark._options.pushed_filters import EVERYTHING, Narrowing
+from roquet.spark._options.pushed_filters import EVERYTHING, Narrowing, earliest, latest
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import AtTime, Offsets, ending, starting
-from roquet.spark._options.values import by_right_name, count, listed, tags, truth
+from roquet.spark._options.values import (
+    Mode,
+    Parsers,
+    by_right_name,
+    count,
+    listed,
+    mode,
+    parsed,
+    tags,
+    truth,
+    uncompressed_max,
+)
 
 BYTES_PER_PARTITION: Final = 64 << 20
 _SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _ALL_BUT_SYSTEM: Final = {"subscribePattern": ".*"}
+_SIMPLE: Final[Parsers] = {
+    "tags": ("tags", tags),
+    "includeProperties": ("include_properties", truth),
+    "bytesPerPartition": ("bytes_per_partition", count),
+    "mode": ("mode", mode),
+    "maxUncompressedBytes": ("uncompressed_max", uncompressed_max),
+    "checkCrc": ("check_crc", truth),
+}
+"""Options that do not depend on other options."""
 _NAMES: Final = (
     "path",
     "paths",
@@ -31,11 +50,7 @@ _NAMES: Final = (
     "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
-    "tags",
-    "includeProperties",
-    "bytesPerPartition",
-    *BODY_OPTIONS,
-    "checkCrc",
+    *_SIMPLE,
 )
 _ALIASES: Final = {"topic": "subscribe"}
 
@@ -84,16 +99,7 @@ class StoreOptions:
             broker_names=tuple(
                 part.strip() for part in values.get("brokerName", "").split(",") if part.strip()
             ),
-            tags=tags("tags", values.get("tags", "*")),
-            include_properties=truth("includeProperties", values.get("includeProperties", "true")),
-            bytes_per_partition=count(
-                "bytesPerPartition", values.get("bytesPerPartition", str(BYTES_PER_PARTITION))
-            ),
-            mode=mode("mode", values.get("mode", "failfast")),
-            uncompressed_max=uncompressed_max(
-                "maxUncompressedBytes", values.get("maxUncompressedBytes", str(UNCOMPRESSED_MAX))
-            ),
-            check_crc=truth("checkCrc", values.get("checkCrc", "true")),
+            **parsed(values, _SIMPLE),
         )
 
     def narrowed_to(self, narrowing: Narrowing) -> StoreOptions:
@@ -103,14 +109,12 @@ class StoreOptions:
     @property
     def since_ms(self) -> int | None:
         """No queue is read for messages stored before this time."""
-        times = (_ms(self.starting), self.narrowing.time_from_ms)
-        return max((ms for ms in times if ms is not None), default=None)
+        return latest(_ms(self.starting), self.narrowing.time_from_ms)
 
     @property
     def until_ms(self) -> int | None:
         """No queue is read for messages stored at this time or later."""
-        times = (_ms(self.ending), self.narrowing.time_until_ms)
-        return min((ms for ms in times if ms is not None), default=None)
+        return earliest(_ms(self.ending), self.narrowing.time_until_ms)
 
 
 def _ms(offsets: Offsets) -> int | None:

@@ -1,19 +1,41 @@
-"""PURE: parses option names and the common kinds of option values.
+"""PURE: parses option names and the kinds of option values that several formats share.
 
-Invariant: an invalid option raises `OptionError`, which names the option and says which values are
-valid.
+Invariants:
+- An invalid option raises `OptionError`, which names the option and says which values are valid.
+- No error text contains the value of a secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Final, NoReturn
+from enum import Enum
+from typing import Any, Final, NoReturn, TypeAlias
 
-from roquet.errors import MessageError, OptionError
+from roquet.admin.access import ACCESS_FILE, NAMES, Access, access_of
+from roquet.errors import ConfigError, MessageError, OptionError
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import check_group, check_topic
 
+ACCESS_NAMES: Final = (ACCESS_FILE, *NAMES)
+"""The options for access keys and TLS. accessFile never arrives here:
+`roquet.admin.access.with_access_file` has replaced it by the options in the file.
+"""
+_BODY_MAX: Final = 1 << 30
+"""1 GiB: an Arrow binary column has 32-bit offsets, so it holds less than 2 GiB per batch."""
+Parsers: TypeAlias = Mapping[str, tuple[str, Callable[[str, str], object]]]
+"""Option -> the field that it sets, and the parser of its value."""
 _NO_ALIASES: Final[Mapping[str, str]] = {}
+
+
+class Mode(Enum):
+    """Whether damaged data fails the read (FAILFAST) or is logged and skipped (PERMISSIVE).
+
+    PERMISSIVE produces a row for damaged data if the schema has the column `_corrupt`.
+    """
+
+    FAILFAST = "failfast"
+    PERMISSIVE = "permissive"
 
 
 def by_right_name(
@@ -40,6 +62,15 @@ def by_right_name(
             )
         values[name], givers[name] = value.strip(), spelling
     return values
+
+
+def parsed(values: Mapping[str, str], parsers: Parsers) -> dict[str, Any]:
+    """The fields that the given options set."""
+    return {
+        field: parse(name, values[name])
+        for name, (field, parse) in parsers.items()
+        if name in values
+    }
 
 
 def _unknown(given: str, spelt: Mapping[str, str]) -> NoReturn:
@@ -126,3 +157,29 @@ def tags(name: str, text: str) -> frozenset[str] | None:
     if not found:
         raise OptionError(f"{name}: give tags separated by ||, or * for every message")
     return found
+
+
+def mode(name: str, text: str) -> Mode:
+    return Mode(one_of(name, text, [each.value for each in Mode]))
+
+
+def uncompressed_max(name: str, text: str) -> int:
+    """The largest size of a decompressed body: bytes above 0, at most 1 GiB."""
+    found = count(name, text)
+    if found > _BODY_MAX:
+        raise OptionError(
+            f"{name}: {found} is above {_BODY_MAX}, the largest body of a row; "
+            f"the default is {UNCOMPRESSED_MAX}"
+        )
+    return found
+
+
+def access(values: Mapping[str, str]) -> Access:
+    """The access keys and TLS settings in the options.
+
+    :raises OptionError: a value is invalid, or an option that it needs is missing.
+    """
+    try:
+        return access_of(values)
+    except ConfigError as error:
+        raise OptionError(str(error)) from None

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Final
 
 from roquet.admin.access import Access
 from roquet.client._send.encoded_message import BATCH_SIZE_MAX
 from roquet.errors import OptionError
-from roquet.spark._options.access import ACCESS_NAMES, access
 from roquet.spark._options.values import (
+    ACCESS_NAMES,
+    Parsers,
+    access,
     by_right_name,
     count,
     group,
     name_server,
     one_of,
+    parsed,
     topic,
     truth,
 )
@@ -60,11 +63,7 @@ class WriteOptions:
         :raises OptionError: an option is missing, unknown or invalid.
         """
         values = by_right_name(options, _NAMES)
-        fields: dict[str, object] = {"name_server": name_server(values), "access": access(values)}
-        for name, (field_name, parse) in _SIMPLE.items():
-            if name in values:
-                fields[field_name] = parse(name, values[name])
-        return cls(**cast(dict[str, Any], fields))
+        return cls(name_server(values), access=access(values), **parsed(values, _SIMPLE))
 
 
 def _delivery(name: str, text: str) -> Delivery:
@@ -86,7 +85,7 @@ def _batch_size(name: str, text: str) -> int:
     return size
 
 
-_SIMPLE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
+_SIMPLE: Final[Parsers] = {
     "topic": ("topic", topic),
     "producerGroup": ("group", group),
     "delivery": ("delivery", _delivery),
@@ -97,7 +96,7 @@ _SIMPLE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
     "batchBytes": ("batch_size", _batch_size),
     "failOnUnsafe": ("fail_on_unsafe", truth),
 }
-"""Options that do not depend on other options: name -> (field, parser)."""
+"""Options that do not depend on other options."""
 
 _NAMES: Final = ("nameServer", "checkpointLocation", *ACCESS_NAMES, *_SIMPLE)
 """Spark also passes checkpointLocation, its own option of streams."""

@@ -25,13 +25,17 @@ from roquet.errors import (
     TlsError,
 )
 from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.records.record import Record, decode_all
 from roquet.spark._options.ranges import Bounds, MasterAway, Times
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._read.queue import PAUSE_SECONDS_MAX, NoProgress
-from roquet.spark._read.time_search import first_stored_at
 
 _About = TypeVar("_About")
 _Answer = TypeVar("_Answer")
+
+
+class NotGiven(RoquetError):  # noqa: N818
+    """A broker has a message but does not return it now."""
 
 
 def client(options: ReadOptions) -> PullConsumer:
@@ -102,7 +106,7 @@ class ClusterQueries:
 
         async def search(about: tuple[MessageQueue, int]) -> int | None:
             queue, ms = about
-            return await first_stored_at(self._consumer, queue, bounds[queue], ms)
+            return await _first_stored_at(self._consumer, queue, bounds[queue], ms)
 
         places = list(wanted)
         found = await asyncio.gather(*(self._patience.call(search, place) for place in places))
@@ -164,6 +168,49 @@ async def _bounds_by(consumer: PullConsumer, queue: MessageQueue, *, of_master: 
         consumer.max_offset(queue, of_master=of_master),
     )
     return Bounds(max(first, 0), max(first, end, 0))
+
+
+async def _first_stored_at(
+    consumer: PullConsumer, queue: MessageQueue, bounds: Bounds, ms: int
+) -> int | None:
+    """The offset of the first message stored at `ms` (since 1970) or later; None if there is none.
+
+    The brokers' own search is not exact. It returns the message stored nearest to the time, which
+    may be the one before it, or any of several of the same millisecond, and it is wrong in a store
+    whose files were copied (docs/storage/fetch.md#an-offset-by-time and docs/pitfalls.md#trap-s17).
+    Store times never decrease along a queue (docs/pitfalls.md#trap-s24), so a binary search finds
+    the first message in some twenty pulls.
+
+    Raises what `PullConsumer.pull` raises, too.
+
+    :raises NotGiven: a broker has a message but does not return it.
+    """
+    low, high = bounds.min, bounds.max
+    while low < high:
+        middle = (low + high) // 2
+        record = await _first_message(consumer, queue, middle, high)
+        if record is None or record.store_ms >= ms:
+            high = middle
+        else:
+            low = record.queue_offset + 1
+    return low if low < bounds.max else None
+
+
+async def _first_message(
+    consumer: PullConsumer, queue: MessageQueue, offset: int, end: int
+) -> Record | None:
+    """The first message in [offset, end). Messages that are deleted meanwhile are skipped."""
+    while offset < end:
+        answer = await consumer.pull(queue, offset, max_messages=1)
+        for record in decode_all(answer.body):
+            return record if record.queue_offset < end else None
+        if answer.next_offset <= offset:
+            raise NotGiven(
+                f"{queue}: the broker does not return offset {offset}, "
+                f"its queue ends at {answer.max_offset}"
+            )
+        offset = answer.next_offset
+    return None
 
 
 class _Patience:

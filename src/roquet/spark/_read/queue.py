@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from roquet.client._consume.pull_result import PullResult
 from roquet.errors import LASTING, PeerError, RoquetError
 from roquet.protocol.records.layout import fields_struct
 from roquet.protocol.records.message import MessageQueue
@@ -44,28 +45,13 @@ class NoProgress(RoquetError):  # noqa: N818
     """No broker returned the next message of a queue in time. The text has the last answer."""
 
 
-class Pulled(Protocol):
-    """The answer to a pull."""
-
-    @property
-    def next_offset(self) -> int: ...
-    @property
-    def min_offset(self) -> int: ...
-    @property
-    def max_offset(self) -> int: ...
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def of_master(self) -> bool: ...
-
-
 class Puller(Protocol):
     """A client that can pull from a queue."""
 
-    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Pulled: ...
+    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> PullResult: ...
     async def pull_all(
         self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int
-    ) -> Sequence[Pulled]: ...
+    ) -> Sequence[PullResult]: ...
 
 
 class RangeReader:
@@ -76,7 +62,7 @@ class RangeReader:
         self._range = whole
         self._options = options
         self._at = whole.start
-        self._ahead: dict[int, Pulled] = {}
+        self._ahead: dict[int, PullResult] = {}
         self._ahead_max = 1
         self._step = 1
         """Estimated messages per pull. Brokers limit their answers by count and by bytes."""
@@ -134,7 +120,7 @@ class RangeReader:
         self._ahead_max = min(2 * self._ahead_max, AHEAD_MAX)
         self._ahead.update(zip(offsets, found, strict=True))
 
-    async def _next(self, end: int) -> Pulled | None:
+    async def _next(self, end: int) -> PullResult | None:
         """The answer that starts where the previous one ended; None after a failure or at a gap."""
         answer = self._ahead.pop(self._at, None)
         until = min(self._ahead, default=end)
@@ -144,7 +130,7 @@ class RangeReader:
             return None
         return answer if self._passes(answer, until) else None
 
-    async def _some(self, end: int) -> Records | Pulled:
+    async def _some(self, end: int) -> Records | PullResult:
         """Pull, with retries, until an answer has messages or shows that messages are lost.
 
         :param end: offset at which to stop.
@@ -175,11 +161,11 @@ class RangeReader:
             await asyncio.sleep(min(pause, max(deadline - loop.time(), 0)))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
-    async def _pull(self, offset: int, end: int) -> Pulled:
+    async def _pull(self, offset: int, end: int) -> PullResult:
         count = min(self._options.pull_batch_size, end - offset)
         return await self._puller.pull(self._range.queue, offset, max_messages=count)
 
-    def _taken(self, answer: Pulled) -> Records | None:
+    def _taken(self, answer: PullResult) -> Records | None:
         """Advance past the records of an answer and return them.
 
         :returns: None if the answer has no messages of the range, or if it skips messages which
@@ -209,7 +195,7 @@ class RangeReader:
         self._at = following
         return records
 
-    def _passes(self, answer: Pulled, end: int) -> bool:
+    def _passes(self, answer: PullResult, end: int) -> bool:
         """Advance past an answer that starts at the position and ends by `end`, as its header says.
 
         :returns: whether it does.
@@ -221,7 +207,7 @@ class RangeReader:
         self._at = answer.next_offset
         return True
 
-    def _checked(self, answers: list[Pulled], first: int) -> Records:
+    def _checked(self, answers: list[PullResult], first: int) -> Records:
         """The records of the answers that moved the position from offset `first` to `_at`.
 
         All answers are decoded at once, which is much cheaper than one by one. Only if a record is
@@ -233,7 +219,7 @@ class RangeReader:
         self._at = first
         return Records.joined(self._taken_in_turn(answers))
 
-    def _taken_in_turn(self, answers: list[Pulled]) -> Iterator[Records]:
+    def _taken_in_turn(self, answers: list[PullResult]) -> Iterator[Records]:
         """The records of the answers, up to an answer of which `_taken` cannot use all.
 
         The next chunk pulls again from there.
@@ -264,7 +250,7 @@ class RangeReader:
             raise master_away(self._range.queue, f"offset {self._at} of {self._range}", bounds)
         self._skip(bounds.min if self._at < bounds.min else self._range.end, bounds)
 
-    def _bounds(self, answer: Pulled) -> Bounds:
+    def _bounds(self, answer: PullResult) -> Bounds:
         is_certain = answer.of_master or self._options.believes_slaves
         return Bounds(answer.min_offset, answer.max_offset, is_certain)
 

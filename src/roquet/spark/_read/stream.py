@@ -26,8 +26,8 @@ from roquet.spark._arrow.corrupt import schema_with_damage
 from roquet.spark._options.ranges import Bounds, partitions
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._read.backlog import StreamBacklog
+from roquet.spark._read.batch import read_partition
 from roquet.spark._read.batch_limits import TriggerDelay, share_bytes, share_rows
-from roquet.spark._read.cluster import read_partition
 from roquet.spark._read.stream_cluster import StreamCluster
 from roquet.spark._read.stream_offset import StreamOffset
 

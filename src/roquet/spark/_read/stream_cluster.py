@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+import threading
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from roquet.client.pull_consumer import PullConsumer
@@ -20,7 +21,6 @@ from roquet.spark._options.read import ReadOptions
 from roquet.spark._read.cluster_queries import ClusterQueries, client
 from roquet.spark._read.queue import PAUSE_SECONDS_MAX, NoProgress
 from roquet.spark._read.waiting import Waiting
-from roquet.spark._runtime.loop_thread import LoopThread
 
 _T = TypeVar("_T")
 SAMPLE: Final = 16
@@ -29,12 +29,34 @@ SAMPLE: Final = 16
 log = logging.getLogger(__name__)
 
 
+class _LoopThread:
+    """An event loop in a thread.
+
+    Its connections stay open, and keep answering requests, between two calls of `run`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine in the loop, and return or raise what it does."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """Stop the loop and its thread. No `run` may be in progress."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 class StreamCluster:
     """Queries the queues of a stream with one client, open from the first query to `close`."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._thread: LoopThread | None = None
+        self._thread: _LoopThread | None = None
         self._consumer: PullConsumer | None = None
         self._committed: dict[MessageQueue, int] = {}
         self._waiting = Waiting()
@@ -93,7 +115,7 @@ class StreamCluster:
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         if self._thread is None:
-            self._thread = LoopThread("roquet-stream")
+            self._thread = _LoopThread("roquet-stream")
         return self._thread.run(work)
 
     async def _client(self) -> PullConsumer:
@@ -206,14 +228,6 @@ class StreamCluster:
         results = await asyncio.gather(
             *(consumer.commit(group, queue, at) for queue, at in changed), return_exceptions=True
         )
-        self._note(group, changed, results)
-
-    def _note(
-        self,
-        group: str,
-        changed: Iterable[tuple[MessageQueue, int]],
-        results: Iterable[BaseException | None],
-    ) -> None:
         for (queue, at), failure in zip(changed, results, strict=True):
             if failure is None:
                 self._committed[queue] = at

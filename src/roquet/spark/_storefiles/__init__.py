@@ -1,4 +1,4 @@
 """Reads the files of a store without a broker.
 
-May import of `spark`: _arrow, _options, _runtime.
+May import of `spark`: _arrow, _options, _worker.
 """

@@ -11,10 +11,10 @@ from pyspark.sql.types import StructType
 from roquet.spark._arrow.corrupt import CORRUPT, schema_with_damage
 from roquet.spark._options.pushed_filters import narrowed
 from roquet.spark._options.store import StoreOptions
-from roquet.spark._runtime.worker import begin_task, filters_are_pushed
 from roquet.spark._storefiles.chunks import StorePart
 from roquet.spark._storefiles.plan import plan_parts
 from roquet.spark._storefiles.read import read
+from roquet.spark._worker import begin_task, filters_are_pushed
 
 
 def store_reader(options: StoreOptions, schema: StructType) -> DataSourceReader:

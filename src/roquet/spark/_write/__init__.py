@@ -1,4 +1,4 @@
 """The sink: writes the rows of a DataFrame or stream as messages.
 
-May import of `spark`: _arrow, _options, _runtime.
+May import of `spark`: _arrow, _options, _worker.
 """

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from roquet.errors import OptionError
 from roquet.spark._options.write import WriteOptions
-from roquet.spark._runtime.worker import begin_task
+from roquet.spark._worker import begin_task
 from roquet.spark._write.columns import check_columns
 from roquet.spark._write.send import Written
 from roquet.spark._write.task import Task, write

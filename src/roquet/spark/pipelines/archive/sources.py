@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.schema import SPARK_SCHEMA
-from roquet.spark._options.mode import Mode
 from roquet.spark._options.queue_json import to_tree
 from roquet.spark._options.ranges import Bounds, QueueRange, usable_bounds
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._options.store import StoreOptions
+from roquet.spark._options.values import Mode
 from roquet.spark._read.waiting import Waiting
 from roquet.spark.pipelines._shared.ranges_read import (
     QUEUE,

@@ -16,7 +16,7 @@ from roquet.spark._arrow.corrupt import CORRUPT, TOLD_MAX
 from roquet.spark._arrow.schema import ARROW_SCHEMA
 from roquet.spark._options.ranges import MasterAway, QueueRange
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.cluster import CorruptBody, plan, read
+from roquet.spark._read.batch import CorruptBody, plan, read
 from roquet.spark._read.queue import NoProgress
 from tests.spark.stand_in import Broker, Queues, StandIn, cluster, record
 

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from roquet.spark._options.store import StoreOptions
-from roquet.spark._runtime import worker
 from roquet.spark._storefiles.batch import RocketMQStoreReader
+from roquet.spark._worker import begin_task
 from roquet.spark.store_source import RocketMQStoreSource
 from tests.allocation import IS_GLIBC, page_faults
 from tests.storetool.stores import filled
@@ -68,7 +68,7 @@ def test_looking_which_sources_there_are_loads_little() -> None:
 
 
 def test_other_processes_collect_as_they_did() -> None:
-    worker.begin_task()
+    begin_task()
 
     assert gc.get_freeze_count() == 0
 

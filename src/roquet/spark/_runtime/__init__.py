@@ -1,4 +1,0 @@
-"""Set-up of Spark's Python workers, and an event loop in a thread.
-
-May import of `spark`: nothing.
-"""
