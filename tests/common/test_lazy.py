@@ -4,7 +4,6 @@ from.
 
 from __future__ import annotations
 
-import importlib
 import math
 import sys
 from types import ModuleType
@@ -13,8 +12,6 @@ import pytest
 
 from roquet import errors
 from roquet.common.lazy import attributes_of
-
-PACKAGES = [f"roquet.spark.pipelines.{name}" for name in ("archive", "audit", "lag", "send")]
 
 
 def test_a_name_is_that_of_its_module_and_is_looked_for_once(
@@ -34,10 +31,3 @@ def test_a_name_may_be_a_module() -> None:
 def test_any_other_name_is_an_error_that_names_the_package() -> None:
     with pytest.raises(AttributeError, match="module 'p' has no attribute 'cube'"):
         attributes_of("p", {})("cube")
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_all_public_names_of_a_package_can_be_imported(package: str) -> None:
-    pytest.importorskip("pyspark")
-    module = importlib.import_module(package)
-    assert all(getattr(module, name).__name__ == name for name in module.__all__)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from roquet.admin.access import Access
 from roquet.spark.pipelines.archive.job import Archive, archive
 from roquet.spark.pipelines.archive.sources import Topics
-from roquet.spark.pipelines.lag.job import Lag, lag
+from roquet.spark.pipelines.lag import Lag, lag
 from tests.interop.guarded import ADMIN, KEYS, WITH_KEYS, signing
 from tests.spark.conftest import spark
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
 from roquet.spark.pipelines.archive.sources import StoredTopics, Topics
 from roquet.spark.pipelines.audit.job import Audit, Live, audit
-from roquet.spark.pipelines.lag.job import Lag, lag
+from roquet.spark.pipelines.lag import Lag, lag
 from tests.interop.apache import ApacheNameServer, require_java
 from tests.interop.couples import SEND_OK, Couple, Maker
 from tests.spark.conftest import spark

@@ -11,9 +11,8 @@ from pyspark.sql import SparkSession
 
 from roquet.cli.main import main
 from roquet.dev import Cluster
-from roquet.spark.pipelines.archive.compaction import Compaction, compact
 from roquet.spark.pipelines.archive.delta import DeltaArchive
-from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
+from roquet.spark.pipelines.archive.job import Archive, Compaction, archive, compact, read_archive
 from roquet.spark.pipelines.archive.sources import StoredTopics, Topics
 from roquet.spark.pipelines.archive.state import ArchiveError
 from roquet.spark.pipelines.archive.stream import ArchiveTrigger, archive_stream

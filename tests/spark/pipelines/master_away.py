@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 
 from roquet import PullConsumer, plain_body
 from roquet.spark._options.ranges import MasterAway
-from roquet.spark.pipelines.archive.change import Archived
+from roquet.spark.pipelines.archive.backend import Archived
 from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
 from roquet.spark.pipelines.archive.sources import Topics
 from tests.interop.couples import Couple, Maker

@@ -23,9 +23,8 @@ from roquet.cli.values import duration, names
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from roquet.spark.pipelines.archive.change import Archived, Compacted
-    from roquet.spark.pipelines.archive.compaction import Compaction
-    from roquet.spark.pipelines.archive.job import Archive
+    from roquet.spark.pipelines.archive.backend import Archived, Compacted
+    from roquet.spark.pipelines.archive.job import Archive, Compaction
     from roquet.spark.pipelines.archive.sources import Source
     from roquet.spark.pipelines.archive.stream import ArchiveTrigger
 
@@ -98,8 +97,7 @@ def archive(
     command is run or killed, as a stream or not, from brokers or from their files. With --compact
     and without a topic, files are merged and nothing is added.
     """
-    from roquet.spark.pipelines.archive.compaction import Compaction
-    from roquet.spark.pipelines.archive.job import Archive
+    from roquet.spark.pipelines.archive.job import Archive, Compaction
     from roquet.spark.pipelines.archive.stream import ArchiveTrigger
 
     if (available_now or rows_max) and not is_stream:
@@ -152,7 +150,7 @@ def _stream(
     spark: SparkSession, job: Archive, trigger: ArchiveTrigger, compacts: bool, as_json: bool
 ) -> None:
     """Archive until an interrupt. A batch that is interrupted adds nothing to the archive."""
-    from roquet.spark.pipelines.archive.compaction import Compaction, compact
+    from roquet.spark.pipelines.archive.job import Compaction, compact
     from roquet.spark.pipelines.archive.stream import archive_stream
 
     small = Compaction(job.folder, files_min=FILES_MIN_OF_A_STREAM, file_format=job.file_format)
@@ -167,7 +165,7 @@ def _stream(
 
 
 def _compact(spark: SparkSession, job: Compaction, as_json: bool) -> None:
-    from roquet.spark.pipelines.archive.compaction import compact
+    from roquet.spark.pipelines.archive.job import compact
 
     with JobProgress(spark, "compacting", as_json=as_json):
         done = compact(spark, job)

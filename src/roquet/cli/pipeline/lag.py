@@ -68,9 +68,8 @@ def lag(
     At the end each group's backlog is printed: in the first sample in FOLDER, its maximum, and in
     the last sample.
     """
-    from roquet.spark.pipelines.lag.job import Lag
-    from roquet.spark.pipelines.lag.job import lag as watch
-    from roquet.spark.pipelines.lag.report import TITLES, lag_page, series_of
+    from roquet.spark.pipelines.lag import TITLES, Lag, lag_page, series_of
+    from roquet.spark.pipelines.lag import lag as watch
 
     with status("asking") as show:
 

@@ -111,8 +111,8 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
 def _delta_conf(folder: str = "", file_format: str = "", **_: Any) -> dict[str, str]:
     """Return the Spark settings for Delta Lake if the command's archive has that format."""
     try:
-        from roquet.spark.pipelines.archive.backends import format_of
         from roquet.spark.pipelines.archive.delta import delta_conf
+        from roquet.spark.pipelines.archive.job import format_of
     except ImportError:
         return {}  # `spark_session` reports the missing package
     return delta_conf() if "delta" in (file_format, format_of(folder)) else {}

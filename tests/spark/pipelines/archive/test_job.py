@@ -14,11 +14,9 @@ from roquet.dev import Cluster
 from roquet.errors import OptionError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import DataLoss
-from roquet.spark.pipelines.archive.change import Archived
-from roquet.spark.pipelines.archive.columns import ARCHIVE_SCHEMA
-from roquet.spark.pipelines.archive.compaction import Compaction, compact
+from roquet.spark.pipelines.archive.backend import ARCHIVE_SCHEMA, Archived
 from roquet.spark.pipelines.archive.folder import STATES, ArchiveFolder
-from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
+from roquet.spark.pipelines.archive.job import Archive, Compaction, archive, compact, read_archive
 from roquet.spark.pipelines.archive.sources import StoredTopics, Topics
 from roquet.spark.pipelines.archive.state import ArchiveError
 from tests.spark.pipelines.conftest import numbers_in, send, store_of

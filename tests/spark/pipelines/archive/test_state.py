@@ -7,7 +7,7 @@ import json
 import pytest
 
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark.pipelines.archive.parquet_compaction import bins
+from roquet.spark.pipelines.archive.parquet import bins
 from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState, StoredFile
 
 A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("%RETRY%g", "broker-b", 12)

@@ -74,38 +74,42 @@ def chosen(topics: Iterable[str], pattern: str) -> dict[str, str]:
     return {"subscribe": names} if names else {}
 
 
-def bounds_now(options: ReadOptions) -> dict[MessageQueue, Bounds]:
-    """All selected queues with their bounds now.
+def ranges_now(source: Mapping[str, str]) -> list[QueueRange]:
+    """All that the selected queues have now, without empty queues.
 
+    :param source: options from `selected`.
+    :raises OptionError, ConfigError: as `read_options`.
     :raises RouteNotFound: there is no such topic.
     :raises roquet.spark._read.queue.NoProgress: no broker answered in time.
     :raises roquet.spark._options.ranges.MasterAway: only a slave answered, and the options do not
         accept its bounds.
     """
+    options = read_options(source)
 
-    def certain(bounds: dict[MessageQueue, Bounds]) -> dict[MessageQueue, Bounds]:
+    def ranges(bounds: dict[MessageQueue, Bounds]) -> list[QueueRange]:
         for queue, held in bounds.items():
             check_certain(queue, "earliest to latest", held, options)
-        return bounds
+        whole = (QueueRange(queue, held.min, held.max) for queue, held in sorted(bounds.items()))
+        return [each for each in whole if each.size > 0]
 
-    return from_bounds(options, certain)
+    return from_bounds(options, ranges)
 
 
-def from_bounds(options: ReadOptions, settle: Callable[[dict[MessageQueue, Bounds]], T]) -> T:
-    """The result of `settle` for the bounds of all selected queues.
+def from_bounds(options: ReadOptions, plan: Callable[[dict[MessageQueue, Bounds]], T]) -> T:
+    """The result of `plan` for the bounds of all selected queues.
 
-    While `settle` raises `MasterAway` the brokers are asked again, until the time is over. Raises
-    as `bounds_now` does, and what `settle` raises.
+    While `plan` raises `MasterAway` the brokers are asked again, until the time is over. Raises as
+    `ranges_now` does, and what `plan` raises.
     """
 
     async def asking() -> T:
         async with client(options) as consumer:
             queries = ClusterQueries(consumer, options)
 
-            async def settling() -> T:
-                return settle(await queries.bounds(await queries.queues()))
+            async def planned() -> T:
+                return plan(await queries.bounds(await queries.queues()))
 
-            return await queries.patiently(settling)
+            return await queries.patiently(planned)
 
     return run_sync(asking)
 

@@ -18,8 +18,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark.pipelines.archive.change import Archived, Compacted
-from roquet.spark.pipelines.archive.columns import PARTITIONS
+from roquet.spark.pipelines.archive.backend import PARTITIONS, Archived, Compacted
 from roquet.spark.pipelines.archive.commits import Commit, commit_text, progress_by
 from roquet.spark.pipelines.archive.folder import is_url
 from roquet.spark.pipelines.archive.state import ArchiveError

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -125,13 +125,6 @@ class ArchiveFolder:
         self._complete(state)
         for name in self._versions()[:-STATES_KEPT]:
             (self._states / name).unlink(missing_ok=True)
-
-    def day_folders(self, files: Mapping[str, StoredFile]) -> dict[str, list[str]]:
-        """The files of each topic and day, by its folder's path within the archive."""
-        found: dict[str, list[str]] = {}
-        for name in sorted(files):
-            found.setdefault(name.rpartition("/")[0], []).append(name)
-        return found
 
     def _check_nothing_else(self, state: ArchiveState) -> None:
         others = sorted(name for name in os.listdir(self.path) if name != STATES)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark.pipelines.archive.change import Archived, Compacted
-from roquet.spark.pipelines.archive.columns import ARCHIVE_SCHEMA, PARTITIONS
+from roquet.spark.pipelines.archive.backend import (
+    ARCHIVE_SCHEMA,
+    FILE_SCHEMA,
+    PARTITIONS,
+    Archived,
+    Compacted,
+)
 from roquet.spark.pipelines.archive.folder import ArchiveFolder
-from roquet.spark.pipelines.archive.parquet_compaction import compact_days
 from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState
+
+ORDER: Final = ("brokerName", "queueId", "queueOffset")
 
 
 class ParquetArchive:
@@ -44,7 +52,43 @@ class ParquetArchive:
         return spark.read.schema(ARCHIVE_SCHEMA).option("basePath", str(path)).parquet(*files)
 
     def compact(self, spark: SparkSession, size_wanted: int, files_min: int) -> Compacted:
-        return compact_days(spark, self._folder, size_wanted, files_min)
+        """Rewrite the days that have several small files, one day of a topic after the other.
+
+        Each day is one change of the archive. If a run is killed, the next opening of the archive
+        finds every day either as it was or rewritten. Readers of the folder that do not use
+        `read_archive` may see the rows of a day twice during the renames of its files.
+
+        :param size_wanted: bytes; larger files are not rewritten, and new files are not larger.
+        :param files_min: only so many files or more are merged.
+        """
+        days = before = after = 0
+        with self._folder.changing() as state:
+            for day, names in groupby(
+                sorted(state.files), key=lambda name: name.rpartition("/")[0]
+            ):
+                for small in bins(state, names, size_wanted, files_min):
+                    count = len(state.files)
+                    state = self._merged(spark, state, day, small)
+                    days += 1
+                    before += len(small)
+                    after += len(small) + len(state.files) - count
+        return Compacted(days, before, after)
+
+    def _merged(
+        self, spark: SparkSession, state: ArchiveState, day: str, names: list[str]
+    ) -> ArchiveState:
+        staging = self._folder.staging(state)
+        paths = [str(self._folder.path / name) for name in names]
+        rows = spark.read.schema(FILE_SCHEMA).parquet(*paths)
+        rows.coalesce(1).sortWithinPartitions(*ORDER).write.parquet(str(staging / day))
+        after = state.with_fewer_files(names, self._folder.staged_files(staging))
+        if after.rows != state.rows:
+            raise ArchiveError(
+                f"{day}: the archive has {state.rows} rows and would have {after.rows} after the "
+                "compaction: it was not changed"
+            )
+        self._folder.commit(after, staging)
+        return after
 
 
 class ParquetChange:
@@ -76,3 +120,25 @@ class ParquetChange:
             )
         self._folder.commit(after, self.staging)
         return Archived(added, after.size - before.size, len(files), after.version, after.rows)
+
+
+def bins(
+    state: ArchiveState, names: Iterable[str], size_wanted: int, files_min: int = 2
+) -> list[list[str]]:
+    """Groups of a day's files to merge, in the order of their names.
+
+    Each group has at least `files_min` files, each smaller than `size_wanted`, and together at most
+    `size_wanted` bytes.
+    """
+    found: list[list[str]] = [[]]
+    size = 0
+    for name in sorted(names):
+        more = state.files[name].size
+        if more >= size_wanted:
+            continue
+        if size + more > size_wanted and found[-1]:
+            found.append([])
+            size = 0
+        found[-1].append(name)
+        size += more
+    return [each for each in found if len(each) >= files_min]

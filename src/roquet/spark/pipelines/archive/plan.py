@@ -26,7 +26,7 @@ def new_rows(
     """The range of each queue that is not archived yet. New queues are archived from the beginning.
 
     :param progress: the next offset to archive, for queues that were archived before.
-    :param bounds: from `roquet.spark._options.ranges.settled`.
+    :param bounds: from `roquet.spark._options.ranges.usable_bounds`.
     :raises roquet.spark._options.ranges.DataLoss: messages were lost before they were archived, or
         a topic was recreated.
     """

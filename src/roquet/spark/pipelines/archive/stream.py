@@ -18,7 +18,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from roquet.spark.pipelines._shared.job_size import Planned, nobody_asks
-from roquet.spark.pipelines.archive.change import Archived
+from roquet.spark.pipelines.archive.backend import Archived
 from roquet.spark.pipelines.archive.job import Archive, add
 from roquet.spark.pipelines.archive.plan import batch_of, ends
 

@@ -22,9 +22,8 @@ from roquet.spark._options.ranges import QueueRange
 from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
 from roquet.spark.pipelines._shared.ranges_read import (
     QUEUE,
-    bounds_now,
     chosen,
-    read_options,
+    ranges_now,
     read_ranges,
     selected,
 )
@@ -132,11 +131,7 @@ def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> Au
 
 def _ranges(job: Audit, live: Live) -> list[QueueRange]:
     source = selected(live.name_server, job.topics, job.pattern, live.options)
-    bounds = bounds_now(read_options(source))
-    ranges = [
-        QueueRange(queue, at.min, at.max) for queue, at in sorted(bounds.items()) if at.max > at.min
-    ]
-    return [each for each in ranges if job.broker_name in ("", each.queue.broker_name)]
+    return [each for each in ranges_now(source) if job.broker_name in ("", each.queue.broker_name)]
 
 
 def _rows(

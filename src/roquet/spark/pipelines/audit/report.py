@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -127,22 +126,13 @@ class AuditReport:
         """An HTML page with a table and charts."""
         marked = [not queue.is_same for queue in self.queues]
         parts = [paragraph(self.summary), table(self.titles(), self.rows(), marked)]
-        for title, values in self._pictures().items():
-            parts += [heading(title), bars(dict(list(values.items())[:BARS_MAX]), unit="")]
-        return page(f"Audit: {self.left} against {self.right}", parts)
-
-    def _pictures(self) -> Mapping[str, Mapping[str, float]]:
         worst = sorted(
             (queue for queue in self.queues if queue.found), key=lambda queue: -queue.found
         )
-        sizes = sorted(self.queues, key=lambda queue: -queue.left_rows)
-        pictures = (
-            {"Differences per queue": {str(queue): float(queue.found) for queue in worst}}
-            if worst
-            else {}
-        )
-        return pictures | {
-            f"Messages per queue in {self.left}": {
-                str(each): float(each.left_rows) for each in sizes
-            }
-        }
+        if worst:
+            found = {str(queue): queue.found for queue in worst[:BARS_MAX]}
+            parts += [heading("Differences per queue"), bars(found, unit="")]
+        largest = sorted(self.queues, key=lambda queue: -queue.left_rows)
+        rows = {str(queue): queue.left_rows for queue in largest[:BARS_MAX]}
+        parts += [heading(f"Messages per queue in {self.left}"), bars(rows, unit="")]
+        return page(f"Audit: {self.left} against {self.right}", parts)

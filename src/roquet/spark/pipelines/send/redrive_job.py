@@ -15,12 +15,10 @@ from pyspark.sql import functions as f
 from roquet.errors import OptionError, RoquetError
 from roquet.protocol.records.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, RETRY_TOPIC
 from roquet.spark._arrow.schema import SPARK_SCHEMA
-from roquet.spark._options.ranges import QueueRange
 from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
 from roquet.spark.pipelines._shared.message_filter import ALL, MessageFilter
 from roquet.spark.pipelines._shared.ranges_read import (
-    bounds_now,
-    read_options,
+    ranges_now,
     read_ranges,
     selected,
 )
@@ -139,8 +137,7 @@ def _chosen(spark: SparkSession, job: Redrive) -> DataFrame:
     """The messages, with the columns of the source and `to`."""
     job.check()
     source = selected(job.name_server, (job.topic,), "", job.options)
-    bounds = bounds_now(read_options(source))
-    ranges = [QueueRange(queue, at.min, at.max) for queue, at in bounds.items() if at.max > at.min]
+    ranges = ranges_now(source)
     messages = (
         read_ranges(spark, source, ranges) if ranges else spark.createDataFrame([], SPARK_SCHEMA)
     )

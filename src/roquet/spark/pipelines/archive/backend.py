@@ -1,4 +1,7 @@
-"""The interface of archive storage: one change at a time, each entirely or not at all."""
+"""The storage of archives: the columns of every archive, and what each kind of storage can do.
+
+Invariant: a change is made entirely or not at all, one at a time.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,24 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import DateType, StructField, StructType
 
 from roquet.protocol.records.message import MessageQueue
+from roquet.spark._arrow.schema import SPARK_SCHEMA
+
+PARTITIONS: Final = ("topic", "day")
+FILE_SCHEMA: Final = StructType(
+    [column for column in SPARK_SCHEMA if column.name not in PARTITIONS]
+)
+ARCHIVE_SCHEMA: Final = StructType(
+    [*FILE_SCHEMA, SPARK_SCHEMA["topic"], StructField("day", DateType())]
+)
+_DAY: Final = "date_from_unix_date(CAST(floor(unix_seconds(storeTimestamp) / 86400) AS INT))"
+"""SQL for the day of storeTimestamp in UTC, independent of the session's time zone."""
 
 
 @dataclass(frozen=True)
@@ -77,3 +93,8 @@ class ArchiveBackend(Protocol):
 
     def compact(self, spark: SparkSession, size_wanted: int, files_min: int) -> Compacted:
         """Merge small files into files of `size_wanted` bytes. Raises as `changing` does."""
+
+
+def with_day(messages: DataFrame) -> DataFrame:
+    """Messages in the columns of an archive: those of `format("rocketmq")`, and the day."""
+    return messages.withColumn("day", f.expr(_DAY))

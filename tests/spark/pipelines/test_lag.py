@@ -12,8 +12,16 @@ from roquet import PullConsumer
 from roquet.admin.backlog import Backlog, QueueBacklog
 from roquet.dev import Cluster
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark.pipelines.lag.job import Lag, lag, lag_rows
-from roquet.spark.pipelines.lag.report import POINTS_MAX, Series, lag_page, series_of, thinned
+from roquet.spark.pipelines.lag import (
+    POINTS_MAX,
+    Lag,
+    Series,
+    lag,
+    lag_page,
+    lag_rows,
+    series_of,
+    thinned,
+)
 from tests.spark.pipelines.conftest import send
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
