@@ -17,7 +17,6 @@ from roquet.protocol.records.block import (
     find_layouts,
     host_offsets,
     hosts_of,
-    is_record_magic,
 )
 from roquet.protocol.records.columns import gather
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
@@ -253,9 +252,7 @@ class _Columns:
 
     @cached_property
     def _head(self) -> npt.NDArray[np.void]:
-        head = gather(self._data, _HEAD, self._starts)
-        self._refuse(~is_record_magic(head["magic"]))
-        return head
+        return gather(self._data, _HEAD, self._starts)
 
     @cached_property
     def _ends(self) -> Ints:
@@ -264,12 +261,14 @@ class _Columns:
 
     @cached_property
     def _shape(self) -> RecordLayouts:
-        return self._records.shape or self._checked_shape()
-
-    def _checked_shape(self) -> RecordLayouts:
         """:raises CorruptRecord: the parts of a record do not add up to its size."""
+        if self._records.shape is not None:
+            return self._records.shape
         shape = find_layouts(self._data, self._starts, self._ends)
-        self._refuse(~shape.sound)
+        if not shape.sound.all():
+            at = int(self._starts[shape.sound.argmin()])
+            decode_record(self._data, at)  # says in its error what is wrong with it
+            raise AssertionError(f"the record at byte {at} can be decoded")
         return shape
 
     @cached_property
@@ -303,13 +302,6 @@ class _Columns:
                 begins.tolist(), ends.tolist(), physical.tolist(), strict=True
             )
         ]
-
-    def _refuse(self, is_wrong: Bools) -> None:
-        """:raises CorruptRecord: of the first wrong record, as `record.decode` raises it."""
-        if is_wrong.any():
-            at = int(self._starts[is_wrong.argmax()])
-            decode_record(self._data, at)
-            raise AssertionError(f"the record at byte {at} can be decoded")
 
 
 _MAKERS: Final[Mapping[str, Callable[[_Columns], pa.Array]]] = {

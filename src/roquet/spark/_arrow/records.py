@@ -30,7 +30,8 @@ _IN_STEP_MAX: Final = 64
 class Records:
     """Complete records in one buffer. `starts` has the ascending starts of those that count.
 
-    `shape`: their layouts, if they have been validated already; otherwise None.
+    Invariant: at each start, the size of a record that ends in the buffer and a record's magic were
+    found. `shape`: their layouts, if they have been validated already; otherwise None.
     """
 
     data: bytes = field(repr=False)  # asyncio and logs show task results, these are megabytes

@@ -49,7 +49,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: StreamOffset | None = None
 
     def initialOffset(self) -> _Json:
-        return StreamOffset(self._cluster.starts(), is_first=True).to_json()
+        return StreamOffset(self._cluster.run(self._cluster.starts()), is_first=True).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if (
@@ -71,8 +71,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.max_bytes_per_trigger is not None and not isinstance(
             limit, ReadAllAvailable
         ):
-            sizes = self._cluster.message_sizes(
-                backlog.firsts, counts, otherwise=self._options.max_bytes_per_trigger
+            sizes = self._cluster.run(
+                self._cluster.message_sizes(
+                    backlog.firsts, counts, otherwise=self._options.max_bytes_per_trigger
+                )
             )
             counts = share_bytes(counts, sizes, self._options.max_bytes_per_trigger)
         return backlog.taking(counts).to_json()
@@ -92,7 +94,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition.value, self._options, self._schema)
 
     def commit(self, end: _Json) -> None:
-        self._cluster.commit(StreamOffset.from_json(end).positions)
+        group = self._options.consumer_group
+        if group is not None:
+            positions = StreamOffset.from_json(end).positions
+            self._cluster.run(self._cluster.commit(group, positions))
 
     def stop(self) -> None:
         self._cluster.close()
@@ -100,7 +105,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _bounds(self, start: StreamOffset) -> Mapping[MessageQueue, Bounds]:
         if self._target is not None:
             return self._target
-        bounds = self._cluster.bounds(start.positions)
+        bounds = self._cluster.run(self._cluster.bounds(start.positions))
         if self._ends_now:
             self._target = bounds
         return bounds

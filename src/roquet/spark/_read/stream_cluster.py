@@ -61,45 +61,11 @@ class StreamCluster:
         self._committed: dict[MessageQueue, int] = {}
         self._waiting = Waiting()
 
-    def starts(self) -> dict[MessageQueue, int]:
-        """The offset at which a new query starts to read each queue.
-
-        :raises OptionError, DataLoss, RouteNotFound: a topic, queue or offset does not exist.
-        :raises NoProgress, MasterAway: a broker did not answer in time.
-        """
-        return self._run(self._starts())
-
-    def bounds(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
-        """The bounds of the selected queues, and of those in `positions` that are not listed now.
-
-        :param positions: the next offset to read of each queue.
-        :raises NoProgress: a broker did not answer in time.
-        :raises DataLoss: a queue with unread messages is gone, and failOnDataLoss is true.
-        """
-        return self._run(self._bounds(positions))
-
-    def message_sizes(
-        self,
-        firsts: Mapping[MessageQueue, int],
-        counts: Mapping[MessageQueue, int],
-        *,
-        otherwise: int,
-    ) -> dict[MessageQueue, int]:
-        """The estimated bytes of a decompressed message of each queue, from samples.
-
-        :param firsts: the next offset of each queue.
-        :param counts: how many messages of each queue the batch may read.
-        :param otherwise: the size for queues whose broker does not answer.
-        """
-        return self._run(self._message_sizes(firsts, counts, otherwise))
-
-    def commit(self, positions: Mapping[MessageQueue, int]) -> None:
-        """Commit the offsets of the group `consumerGroup`, if there is one, to the brokers.
-
-        A failure is logged; the next commit tries the queue again.
-        """
-        if self._options.consumer_group is not None:
-            self._run(self._commit(self._options.consumer_group, positions))
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run one of the queries below in the client's event loop, and wait for its result."""
+        if self._thread is None:
+            self._thread = _LoopThread("roquet-stream")
+        return self._thread.run(work)
 
     def close(self) -> None:
         """Close the client and its event loop, if they were opened."""
@@ -113,17 +79,17 @@ class StreamCluster:
         finally:
             thread.close()
 
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        if self._thread is None:
-            self._thread = _LoopThread("roquet-stream")
-        return self._thread.run(work)
-
     async def _client(self) -> PullConsumer:
         if self._consumer is None:
             self._consumer = await client(self._options).__aenter__()
         return self._consumer
 
-    async def _starts(self) -> dict[MessageQueue, int]:
+    async def starts(self) -> dict[MessageQueue, int]:
+        """The offset at which a new query starts to read each queue.
+
+        :raises OptionError, DataLoss, RouteNotFound: a topic, queue or offset does not exist.
+        :raises NoProgress, MasterAway: a broker did not answer in time.
+        """
         queries = ClusterQueries(await self._client(), self._options)
 
         async def found() -> dict[MessageQueue, int]:
@@ -133,7 +99,13 @@ class StreamCluster:
 
         return await queries.patiently(found)
 
-    async def _bounds(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
+    async def bounds(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
+        """The bounds of the selected queues, and of those in `positions` that are not listed now.
+
+        :param positions: the next offset to read of each queue.
+        :raises NoProgress: a broker did not answer in time.
+        :raises DataLoss: a queue with unread messages is gone, and failOnDataLoss is true.
+        """
         consumer = await self._client()
         selected = {
             queue: at for queue, at in positions.items() if self._options.selection.has_queue(queue)
@@ -144,9 +116,19 @@ class StreamCluster:
         self._waiting.tell({**waiting, **away})
         return known | {queue: Bounds(selected[queue], selected[queue]) for queue in away}
 
-    async def _message_sizes(
-        self, firsts: Mapping[MessageQueue, int], counts: Mapping[MessageQueue, int], otherwise: int
+    async def message_sizes(
+        self,
+        firsts: Mapping[MessageQueue, int],
+        counts: Mapping[MessageQueue, int],
+        *,
+        otherwise: int,
     ) -> dict[MessageQueue, int]:
+        """The estimated bytes of a decompressed message of each queue, from samples.
+
+        :param firsts: the next offset of each queue.
+        :param counts: how many messages of each queue the batch may read.
+        :param otherwise: the size for queues whose broker does not answer.
+        """
         consumer = await self._client()
 
         async def size(queue: MessageQueue) -> int:
@@ -220,7 +202,11 @@ class StreamCluster:
             Bounds(position, end),
         )
 
-    async def _commit(self, group: str, positions: Mapping[MessageQueue, int]) -> None:
+    async def commit(self, group: str, positions: Mapping[MessageQueue, int]) -> None:
+        """Commit the offsets of a consumer group to the brokers.
+
+        A failure is logged; the next commit tries the queue again.
+        """
         consumer = await self._client()
         changed = [
             (queue, at) for queue, at in positions.items() if self._committed.get(queue) != at

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import DataFile, SegmentFiles, StoreFiles, data_pieces
 from roquet.storetool.read.log_scanner import Damage, LogScanner, record_at
 from roquet.storetool.read.queue_entries import entries_of
 from roquet.storetool.state import read_state
 
-_ENDLESS: Final = 1 << 62
 
-
-@dataclass(frozen=True)
-class LogEnd:
-    """The end of the last valid record, and damage after it if there should be more records."""
-
-    end: int
-    damage: Damage | None = None
-
-
-def log_end(files: StoreFiles) -> LogEnd:
-    """The end of the log now.
+def log_end(files: StoreFiles) -> tuple[int, Damage | None]:
+    """The end of the last valid record now, and damage after it if there should be more records.
 
     The log of a running broker ends at the last record in a queue, because the record after it may
     be half-written. After the end of a closed store there may be bytes of an older log
@@ -36,7 +23,7 @@ def log_end(files: StoreFiles) -> LogEnd:
     dispatched = max((at + size for at, size in lasts), default=0)
     sound = next((at + size for at, size in lasts if _is_record(files.log, at, size)), None)
     if sound is not None and state.is_locked:
-        return LogEnd(sound)
+        return sound, None
     walk = LogScanner(
         files.log, dispatched, start=_last_begun(files.log) if sound is None else sound
     )
@@ -44,11 +31,11 @@ def log_end(files: StoreFiles) -> LogEnd:
         pass
     if dispatched > walk.end:
         reason = f"the queues have messages up to physical offset {dispatched}, which are not there"
-        return LogEnd(walk.end, Damage(walk.end, dispatched, walk.behind or reason))
+        return walk.end, Damage(walk.end, dispatched, walk.behind or reason)
     if walk.behind and (state.is_crashed or not lasts):
         last = max(walk.end + 1, _last_byte(files.log, walk.end))
-        return LogEnd(walk.end, Damage(walk.end, last, walk.behind))
-    return LogEnd(walk.end)
+        return walk.end, Damage(walk.end, last, walk.behind)
+    return walk.end, None
 
 
 def _last_entries(files: StoreFiles) -> list[tuple[int, int]]:

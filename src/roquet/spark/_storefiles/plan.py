@@ -68,24 +68,24 @@ def _parts_of(place: StoreDirectory, options: StoreOptions) -> list[StorePart]:
                 f"{place.root} has queues but no commit log: name its folders in option commitLog"
             )
         return []
-    found = log_end(files)
-    _check_times(files, place.broker_name, options, found.end)
-    bytes_each, queues = _reading(files, place, options, found.end)
-    cuts = _cuts(files, found.end, bytes_each)
-    edges = [*(at for at, _ in cuts), found.end]
+    end, damage = log_end(files)
+    _check_times(files, place.broker_name, options, end)
+    bytes_each, queues = _reading(files, place, options, end)
+    cuts = _cuts(files, end, bytes_each)
+    edges = [*(at for at, _ in cuts), end]
     whole = [replace(_part(place, files.log, *each), queues=queues) for each in pairwise(edges)]
     kept = [
         part
         for part, is_kept in zip(whole, _in_time([ms for _, ms in cuts], options), strict=True)
         if is_kept
     ]
-    if found.damage is not None:
-        last = kept.pop() if kept else _part(place, files.log, found.end, found.end)
+    if damage is not None:
+        last = kept.pop() if kept else _part(place, files.log, end, end)
         kept.append(
             replace(
                 last,
-                log=_files_between(files.log, last.start, found.damage.end),
-                damages=(found.damage,),
+                log=_files_between(files.log, last.start, damage.end),
+                damages=(damage,),
             )
         )
     return kept

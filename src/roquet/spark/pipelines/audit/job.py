@@ -177,10 +177,14 @@ def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:
         (_first("left") != _first("right")).alias("unequal"),
     )
     kinds = _kinds()
-    first = f.coalesce(*(f.when(condition, f.lit(name)) for name, condition in kinds.items()))
+    first = f.coalesce(
+        *(f.when(condition, f.lit(name.replace("_", " "))) for name, condition in kinds.items())
+    )
     per_queue = (
         per_offset.withColumn("kind", first)
-        .groupBy(*QUEUE)
+        .groupBy(
+            "topic", f.col("brokerName").alias("broker_name"), f.col("queueId").alias("queue_id")
+        )
         .agg(
             f.sum("left").alias("left_rows"),
             f.sum("right").alias("right_rows"),
@@ -195,7 +199,7 @@ def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:
             ),
         )
     )
-    return sorted((_queue_audit(row.asDict()) for row in per_queue.collect()), key=str)
+    return sorted((QueueAudit(**row.asDict()) for row in per_queue.collect()), key=str)
 
 
 def _first(side: str) -> Column:
@@ -231,14 +235,3 @@ def _marked(side: DataFrame, *, is_left: bool) -> DataFrame:
         f.struct(*COMPARED).alias("compared"),
         (~is_compressed & (crc != f.col("bodyCRC"))).alias("corrupt"),
     )
-
-
-def _queue_audit(row: dict[str, object]) -> QueueAudit:
-    words = row["first_is"]
-    fields = row | {
-        "broker_name": row["brokerName"],
-        "queue_id": row["queueId"],
-        "first_is": None if words is None else str(words).replace("_", " "),
-    }
-    known = {name: fields[name] for name in QueueAudit.__dataclass_fields__}
-    return QueueAudit(**known)  # type: ignore[arg-type]
