@@ -1,7 +1,7 @@
-"""Spark from and to roquet's broker, Apache RocketMQ's and Apache Kafka's, by each one's connector, in turn.
+"""Compares Spark connectors: roquet, Apache RocketMQ and Apache Kafka take turns at the same rows.
 
-python -m bench.connectors [--folder FOLDER] [--results FILE] [--rows N] [--rounds N] [--sizes BYTES,...]
-    [--readings FILE]
+python -m bench.connectors [--rows N] [--rounds N] [--sizes BYTES,...] [--only BROKER]
+    [--folder FOLDER] [--results FILE] [--readings FILE]
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What goes through the cluster: the flights in, ordered per aircraft, and a consumer group that
-follows.
-"""
+"""The demo's traffic: a producer of flights, ordered per aircraft, and a consumer group."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from roquet.errors import RoquetError
 from roquet.protocol.records.message import KEYS
 
 LANES: Final = 64
-"""So many sends are under way at a time; all flights of one aircraft are in one lane, one after the
-other.
-"""
+"""Concurrent sends. One lane sends all flights of an aircraft, one after the other."""
 RETRY_S: Final = 0.1
 GROUP: Final = "followers"
 MEMBERS: Final = 2
@@ -28,7 +24,7 @@ MEMBERS: Final = 2
 
 @dataclass
 class Replay:
-    """The producer's side, and what it was told.
+    """The producer, and the answers that it got.
 
     Invariant: a key is in `acknowledged` once a broker has said that it stored the flight; in
     `replicated` once it has said that a slave has it, too.

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
 from roquet.spark.pipelines.archive.sources import StoredTopics, Topics
-from roquet.spark.pipelines.audit.job import Audit, Live, audit
+from roquet.spark.pipelines.audit.job import Audit, Brokers, audit
 from roquet.spark.pipelines.lag import Lag, lag
 from tests.interop.apache import ApacheNameServer, require_java
 from tests.interop.couples import SEND_OK, Couple, Maker
@@ -38,7 +38,8 @@ def test_jobs_read_apache_s_master_and_slave(spark: SparkSession, tmp_path: Path
         couple.await_same()
 
         report = audit(
-            spark, Audit(Live(names.address, "master"), Live(names.address, "slave"), ("Copied",))
+            spark,
+            Audit(Brokers(names.address, "master"), Brokers(names.address, "slave"), ("Copied",)),
         )
         live = Archive(Topics(names.address, ("Copied",)), str(tmp_path / "archive"))
         done = archive(spark, live)

@@ -33,7 +33,7 @@ from roquet.storage.files.mapped_file import GONE, tell_gone
 from tests.simulation.loop import SimulationError
 from tests.simulation.threads import DeadProcessError, block, current_process, step
 
-ExtUnit: TypeAlias = Callable[..., None]
+Note: TypeAlias = Callable[..., None]
 
 PAGE_SIZE: Final = 4096
 SECTOR_SIZE: Final = 512
@@ -252,7 +252,7 @@ class Drive:
         self,
         chance: random.Random,
         now_ms: Callable[[], int] = lambda: 0,
-        note: ExtUnit = lambda *_: None,
+        note: Note = lambda *_: None,
         on_fault: Callable[[SimulationError], None] = _raise,
     ) -> None:
         self.speed = DriveSpeed()

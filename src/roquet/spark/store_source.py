@@ -16,21 +16,7 @@ class RocketMQStoreSource(DataSource):
     several separated by commas, or a list; wildcards are allowed. The read writes no file and takes
     no lock, so the broker may keep running.
 
-    path: store directories, which contain commitlog/. Every machine that reads must have them.
-    commitLog: folders of the commit log, separated by commas, if it is not below the one path.
-    brokerName: one name for all stores, or one for each, separated by commas. Default: the
-        directories' names.
-    subscribe (or topic), subscribePattern, assign: default: all topics of applications.
-    startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, startingOffsetsByTimestamp,
-        endingOffsetsByTimestamp, tags, includeProperties: as in format("rocketmq"). Times are store
-        times.
-    startingOffsetsByTimestampStrategy: for a queue whose messages are all older than the time.
-        latest (default): the queue has no rows; error: the read fails.
-    bytesPerPartition: bytes of the log per task. Default: 67108864.
-    mode: FAILFAST (default): bytes that are no valid record fail the read. PERMISSIVE: they are
-        logged and skipped; a schema with the column _corrupt has a row for each damaged range.
-    maxUncompressedBytes: a body that decompresses to more bytes is damaged. Default: 67108864.
-    checkCrc: whether bodies are compared with their checksums. Default: true.
+    docs/guide/spark.md lists the options.
     """
 
     @classmethod

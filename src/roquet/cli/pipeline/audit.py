@@ -94,10 +94,10 @@ def audit(
 
 
 def _side(what: str, name_server: str, options: dict[str, str]) -> Side:
-    from roquet.spark.pipelines.audit.job import Live, Stored
+    from roquet.spark.pipelines.audit.job import Brokers, Stored
 
     match what:
         case "master" | "slave":
-            return Live(name_server, what, options)
+            return Brokers(name_server, what, options)
         case _:
             return Stored(what)

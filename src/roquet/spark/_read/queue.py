@@ -1,12 +1,12 @@
 """Reads one range of a queue to its end, across failures and restarts of brokers.
 
 Invariants:
-- Every message of the range is returned once and in order, or the read raises an error that names
-  the missing offsets. Only with `fail_on_data_loss=False` the read skips missing messages, and
-  logs them.
-- Messages that only a slave lacks do not count as missing: the read waits for the master, and
-  raises `MasterAway` in the end.
-- The read fails if it receives no message for `no_progress_timeout_ms`.
+- A read returns every message of its range once, in the order of the queue. If messages are lost,
+  the read raises `DataLoss`, which names their offsets, or with `fail_on_data_loss=False` logs and
+  skips them.
+- Messages that only a slave lacks are not lost. The read waits for the master, and raises
+  `MasterAway` if the master does not answer in time.
+- A read that gets no message for `no_progress_timeout_ms` fails.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from roquet.errors import OptionError
 from roquet.protocol.records.layout import checksum
-from roquet.spark.pipelines.audit.job import _READ, Audit, Live, Stored, audit, compare
+from roquet.spark.pipelines.audit.job import READ_SCHEMA, Audit, Brokers, Stored, audit, compare
 from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
 from tests.interop.roquet_cluster import RoquetCluster
 from tests.spark.pipelines.conftest import send
@@ -43,7 +43,7 @@ def row(offset: int, **other: Any) -> Row:
 
 def table(spark: SparkSession, rows: list[Row]) -> DataFrame:
     return spark.createDataFrame(
-        [tuple(each[name] for name in _READ.names) for each in rows], _READ
+        [tuple(each[name] for name in READ_SCHEMA.names) for each in rows], READ_SCHEMA
     )
 
 
@@ -157,18 +157,18 @@ def test_a_report_says_the_same_in_words_json_and_html() -> None:
 
 def test_a_store_against_brokers_needs_the_broker_s_name() -> None:
     with pytest.raises(OptionError, match="the broker name is missing"):
-        Audit(Live("127.0.0.1:1", "master"), Stored("/store"), ("orders",)).check()
+        Audit(Brokers("127.0.0.1:1", "master"), Stored("/store"), ("orders",)).check()
     Audit(Stored("/a"), Stored("/b")).check()
 
 
 def test_a_side_reads_nobody_else_than_it_says() -> None:
-    assert Live("127.0.0.1:1", "slave").reads()["readFrom"] == "slave-only"
+    assert Brokers("127.0.0.1:1", "slave").reads()["readFrom"] == "slave-only"
     assert (
-        Live("127.0.0.1:1", "slave", {"noprogresstimeoutms": "9"}).reads()["noprogresstimeoutms"]
+        Brokers("127.0.0.1:1", "slave", {"noprogresstimeoutms": "9"}).reads()["noprogresstimeoutms"]
         == "9"
     )
     with pytest.raises(OptionError, match="the sides of an audit set this option"):
-        Live("127.0.0.1:1", "slave", {"READFROM": "any"}).reads()
+        Brokers("127.0.0.1:1", "slave", {"READFROM": "any"}).reads()
 
 
 # a real pair
@@ -189,7 +189,8 @@ def test_a_slave_is_the_same_as_its_master_until_its_disk_changes_a_byte(
     pair.create_topic("orders", 2)
     send(pair.namesrv, "orders", range(200))
     master, slave = (
-        Live(pair.namesrv, side, {"noProgressTimeoutMs": "20000"}) for side in ("master", "slave")
+        Brokers(pair.namesrv, side, {"noProgressTimeoutMs": "20000"})
+        for side in ("master", "slave")
     )
     job = Audit(master, slave, ("orders",))
 
@@ -217,4 +218,4 @@ def test_a_slave_is_the_same_as_its_master_until_its_disk_changes_a_byte(
     pair.slave.kill()
     impatient = {"noProgressTimeoutMs": "1000"}
     with pytest.raises(PySparkException, match="no answer for offset 0 in 1 s"):
-        audit(spark, replace(job, right=Live(pair.namesrv, "slave", impatient)))
+        audit(spark, replace(job, right=Brokers(pair.namesrv, "slave", impatient)))

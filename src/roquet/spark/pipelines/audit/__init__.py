@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from roquet.spark.pipelines.audit.job import Audit, Live, Stored, audit
+from roquet.spark.pipelines.audit.job import Audit, Brokers, Stored, audit
 from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
 
 __all__ = [
     "Audit",
     "AuditReport",
-    "Live",
+    "Brokers",
     "QueueAudit",
     "Stored",
     "audit",

@@ -1,7 +1,7 @@
 """Compares two copies of queues message by message: masters, slaves, or store files.
 
-master = Live("127.0.0.1:9876", "master")
-slave = Live("127.0.0.1:9876", "slave")
+master = Brokers("127.0.0.1:9876", "master")
+slave = Brokers("127.0.0.1:9876", "slave")
 audit(spark, Audit(master, slave, ("orders",))).to_html()
 """
 
@@ -32,7 +32,9 @@ from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
 KEY: Final = (*QUEUE, "queueOffset")
 COMPARED: Final = ("commitLogOffset", "msgId", "bodyCRC")
 """Compared columns. If a side has an offset twice, its first message in the log is compared."""
-_READ: Final = StructType([SPARK_SCHEMA[name] for name in (*KEY, *COMPARED, "sysFlag", "body")])
+READ_SCHEMA: Final = StructType(
+    [SPARK_SCHEMA[name] for name in (*KEY, *COMPARED, "sysFlag", "body")]
+)
 _COMPRESSED: Final = 1
 _NO_PROGRESS_MS: Final = "5000"
 """How long a lagging slave has to reach the end that its master had when the audit began."""
@@ -41,7 +43,7 @@ _ANY_BROKER: Final = "broker"
 
 
 @dataclass(frozen=True)
-class Live:
+class Brokers:
     """The masters or the slaves of running brokers. `options`: of `format("rocketmq")`."""
 
     name_server: str
@@ -79,11 +81,11 @@ class Stored:
         return self.path
 
     def reads(self) -> dict[str, str]:
-        """As `Live.reads`. Bodies with wrong checksums are read, too, so that they are counted."""
+        """As `Brokers.reads`. Bodies with wrong checksums are read, too: they are counted."""
         return _with_defaults({"mode": "PERMISSIVE", "checkCrc": "false"}, self.options)
 
 
-Side: TypeAlias = Live | Stored
+Side: TypeAlias = Brokers | Stored
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,8 @@ def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> Au
     :raises RoquetError: a side cannot be read, or the settings are incomplete.
     """
     job.check()
-    live = next((side for side in (job.left, job.right) if isinstance(side, Live)), None)
-    ranges = None if live is None else _ranges(job, live)
+    brokers = next((side for side in (job.left, job.right) if isinstance(side, Brokers)), None)
+    ranges = None if brokers is None else _ranges(job, brokers)
     planned(JobSize(2 * sum(each.size for each in ranges or ())))
     if ranges == []:
         return AuditReport(job.left.name, job.right.name, ())
@@ -129,22 +131,27 @@ def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> Au
     return AuditReport(job.left.name, job.right.name, tuple(compare(left, right)))
 
 
-def _ranges(job: Audit, live: Live) -> list[QueueRange]:
-    source = selected(live.name_server, job.topics, job.pattern, live.options)
+def _ranges(job: Audit, brokers: Brokers) -> list[QueueRange]:
+    source = selected(brokers.name_server, job.topics, job.pattern, brokers.options)
     return [each for each in ranges_now(source) if job.broker_name in ("", each.queue.broker_name)]
 
 
 def _rows(
     spark: SparkSession, job: Audit, side: Side, ranges: list[QueueRange] | None
 ) -> DataFrame:
-    if isinstance(side, Live):
+    if isinstance(side, Brokers):
         assert ranges is not None
         return read_ranges(
-            spark, selected(side.name_server, job.topics, job.pattern, side.reads()), ranges, _READ
+            spark,
+            selected(side.name_server, job.topics, job.pattern, side.reads()),
+            ranges,
+            READ_SCHEMA,
         )
     which = chosen(job.topics, job.pattern)
     options = {"brokerName": job.broker_name or _ANY_BROKER, **which, **side.reads()}
-    stored = spark.read.format("rocketmq-store").schema(_READ).options(**options).load(side.path)
+    stored = (
+        spark.read.format("rocketmq-store").schema(READ_SCHEMA).options(**options).load(side.path)
+    )
     return stored if ranges is None else _within(spark, stored, ranges)
 
 
