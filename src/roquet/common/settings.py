@@ -178,12 +178,12 @@ def _by_official_name(
             result.setdefault(official[name], given.get(official[name], value))
         else:
             unknown += 1
-            meant = _meant(name, names) if unknown <= _PROPOSALS_MAX else ""
-            warnings.append(f"{prefix}{name} is no setting known here, it has no effect{meant}")
+            proposal = _proposal(name, names) if unknown <= _PROPOSALS_MAX else ""
+            warnings.append(f"{prefix}{name} is no setting known here, it has no effect{proposal}")
     return result, warnings
 
 
-def _meant(name: str, names: Iterable[str]) -> str:
+def _proposal(name: str, names: Iterable[str]) -> str:
     """The end of a warning with the setting of a similar name; empty if there is none."""
     if len(name) > _COMPARED_SIZE_MAX:
         return ""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.broker.handlers.fastpath.cache import TemplateCache
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.records.message import KEYS, TAGS, UNIQ_KEY, join_properties
 from roquet.protocol.remoting.codes import RequestCode
@@ -17,7 +18,6 @@ from roquet.protocol.remoting.command import BINARY, JSON, Command, decode
 from roquet.protocol.templates.request import (
     OPAQUE,
     HeaderTemplate,
-    HeaderTemplates,
     is_safe,
     learn,
 )
@@ -77,7 +77,7 @@ def learnt(frame: bytes) -> HeaderTemplate:
 
 
 def matched(template: HeaderTemplate, frame: bytes) -> dict[str, bytes] | None:
-    templates: HeaderTemplates[str] = HeaderTemplates()
+    templates: TemplateCache[str] = TemplateCache()
     templates.add(template, "learnt")
     found = templates.match(frame)
     if found is None:

@@ -114,7 +114,7 @@ class Table(Body):
         return replace(self, **changes)
 
 
-def told(left_out: list[str]) -> int:
+def log_left_out(left_out: list[str]) -> int:
     """Count the entries that were left out, and log them.
 
     One line is for all of them: a peer may send tens of thousands.
@@ -165,7 +165,7 @@ class _Compiler:
 
     def __init__(self, kind: type[Body]) -> None:
         self._kind = kind
-        self._scope: dict[str, Any] = {"kind": kind, "told": told}
+        self._scope: dict[str, Any] = {"kind": kind, "log_left_out": log_left_out}
         self._tables: list[Entries] = []
         self._values: list[str] = []
         """For each field, the source of its value, which is made of `json` and `left_out`."""
@@ -184,7 +184,7 @@ class _Compiler:
         write = self._evaluated(f"lambda self: {{{members}}}")
         if not issubclass(self._kind, Table):
             return _Plan(self._evaluated(f"lambda json: kind({values})"), write, ())
-        made = f"kind({values}, left_out=told(left_out))"
+        made = f"kind({values}, left_out=log_left_out(left_out))"
         self._scope["read"] = self._evaluated(f"lambda json, left_out: {made}")
         return _Plan(self._evaluated("lambda json: read(json, [])"), write, self._tables)
 

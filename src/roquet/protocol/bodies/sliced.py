@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from roquet.common.steps import Steps, in_parts
-from roquet.protocol.bodies.body import Table, told
+from roquet.protocol.bodies.body import Table, log_left_out
 from roquet.protocol.bodies.tables import TopicTable, read_members
 from roquet.protocol.json.dialect import ObjectKeys, dump_bytes, dump_dialect
 from roquet.protocol.json.sliced import load_parts
@@ -92,4 +92,4 @@ def _joined(kind: type[T], document: Mapping[str, Any], parts: list[dict[str, An
     for part in parts:
         found.update(read_members(partial(entries.read, part, left_out)))
         yield
-    return rest.with_entries(found, told(left_out))
+    return rest.with_entries(found, log_left_out(left_out))

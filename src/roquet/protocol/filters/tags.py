@@ -18,7 +18,7 @@ SQL92: Final = "SQL92"
 CODE_MIN: Final = -0x80000000
 EXPRESSION_SIZE_MAX: Final = 8 * 1024
 """Characters of an expression (tags or SQL92) that a broker accepts; Apache's has no limit."""
-_KEPT: Final = 1024
+_CACHED_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class TagFilter:
 EVERYTHING: Final = TagFilter()
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_MAX)
 def tag_filter(expression: str | None) -> TagFilter:
     """As `TagFilter.parse`, with a cache: clients send the same expression with each pull."""
     return TagFilter.parse(expression)

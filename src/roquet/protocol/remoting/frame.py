@@ -32,7 +32,7 @@ _HTTP: Final = (
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 
 
-def _spoken(first: bytes) -> str:
+def _protocol_hint(first: bytes) -> str:
     """The end of an error: which other protocol begins with these bytes; empty if unknown."""
     if first in _HTTP:
         return f' (these bytes are HTTP: "{first.decode()}")'
@@ -77,9 +77,8 @@ class FrameBuffer:
         while (start := at + 4) <= end:
             (size,) = unpack_from(data, at)
             if not 4 <= size <= size_max:
-                raise PeerError(
-                    f"frame of {size} bytes, allowed are 4 to {size_max}{_spoken(data[at:start])}"
-                )
+                hint = _protocol_hint(data[at:start])
+                raise PeerError(f"frame of {size} bytes, allowed are 4 to {size_max}{hint}")
             frame_end = start + size
             if frame_end > end:
                 self.wanted = 4 + size

@@ -35,7 +35,7 @@ _ADVICE: Final = (
         "this takes an account with admin: true in the broker's plain_acl.yml",
     ),
 )
-_OTHERWISE: Final = "the account lacks this permission: add it to the broker's plain_acl.yml"
+_OTHER_ADVICE: Final = "the account lacks this permission: add it to the broker's plain_acl.yml"
 
 
 def checked(
@@ -52,5 +52,5 @@ def checked(
     if denial is None:
         raise ResponseError(response.code, remark, address)
     reason = denial[1]
-    advice = next((advice for words, advice in _ADVICE if words in reason), _OTHERWISE)
+    advice = next((advice for words, advice in _ADVICE if words in reason), _OTHER_ADVICE)
     raise AccessDenied(response.code, reason, address, advice)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from struct import Struct
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from roquet.common.java import INT_MAX
 from roquet.errors import PeerError
@@ -77,51 +77,6 @@ class HeaderTemplate(NamedTuple):
     pick: Callable[[tuple[bytes, ...]], tuple[bytes, ...]]
 
 
-_KEY_SIZE: Final = 4
-"""Bytes of a header's type and length, by which templates are grouped."""
-_PER_KEY_MAX: Final = 16
-"""Templates of one header length: a frame is compared with each of them."""
-T = TypeVar("T")
-
-
-class HeaderTemplates(Generic[T]):
-    """Header templates, each with what was learnt of requests that match it.
-
-    Invariant: the header of a frame that matches a template is decoded as the one that it was
-    learnt from, but with the values that `match` returns, as far as these are numbers (`is_number`)
-    and safe texts (`is_safe`).
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, list[tuple[HeaderTemplate, T]]] = {}
-        """By the first `_KEY_SIZE` bytes of the header."""
-
-    def __len__(self) -> int:
-        return sum(map(len, self._known.values()))
-
-    def match(self, frame: bytes) -> tuple[T, int, tuple[bytes, ...]] | None:
-        """Find the template of a frame.
-
-        :returns: what was learnt, where the frame's body begins, and the values of the template's
-            `names`; None if the frame matches no template.
-        """
-        for template, learnt in self._known.get(frame[:_KEY_SIZE], ()):
-            _, header_end, unpack_from, constants, pick = template
-            if len(frame) >= header_end:
-                pieces = unpack_from(frame)
-                if pieces[::2] == constants:
-                    return learnt, header_end, pick(pieces)
-        return None
-
-    def add(self, template: HeaderTemplate, learnt: T) -> None:
-        alike = self._known.setdefault(template.constants[0][:_KEY_SIZE], [])
-        alike.append((template, learnt))
-        del alike[:-_PER_KEY_MAX]
-
-    def clear(self) -> None:
-        self._known.clear()
-
-
 def is_safe(text: bytes) -> bool:
     """Whether `text` can be a unique key, keys or tags without changing how the rest is read."""
     return not text.translate(None, _SAFE)
@@ -167,7 +122,7 @@ def learn(frame: bytes, command: Command) -> HeaderTemplate | None:
     in_order = sorted(spans.values())
     if any(before[1] > after[0] for before, after in pairwise(in_order)):
         return None
-    if not _proven(frame, command, spans, varying):
+    if not _is_proven(frame, command, spans, varying):
         return None
     return _template(frame, header_end, spans)
 
@@ -196,13 +151,13 @@ def _template(frame: bytes, header_end: int, spans: Mapping[str, _Span]) -> Head
 def _find_opaque(frame: bytes, command: Command, header_end: int) -> _Span | None:
     if command.header_type == BINARY:
         return OPAQUE_AT, OPAQUE_AT + 4
-    return _only(re.compile(rb'"opaque":(\d+)'), frame, header_end)
+    return _only_span(re.compile(rb'"opaque":(\d+)'), frame, header_end)
 
 
 def _find_json(frame: bytes, header_end: int, name: str, value: str) -> _Span | None:
     if not (value.isascii() and value.isdigit()):
         return None
-    return _only(
+    return _only_span(
         re.compile(rb'"%b":"(%b)"' % (re.escape(name.encode()), value.encode())), frame, header_end
     )
 
@@ -212,7 +167,7 @@ def _find_binary(frame: bytes, header_end: int, name: str, value: str) -> _Span 
         return None
     raw_name, raw = name.encode(), value.encode()
     field = len(raw_name).to_bytes(2, "big") + raw_name + len(raw).to_bytes(4, "big") + raw
-    return _only(
+    return _only_span(
         re.compile(b"%b(%b)" % (re.escape(field[: -len(raw)]), re.escape(raw))), frame, header_end
     )
 
@@ -224,16 +179,16 @@ def _find_property(
     if not value or not is_safe(value):
         return None
     pattern = rb"%b(?:\x01|\\u0001)(%b)"
-    return _only(re.compile(pattern % (name.encode(), re.escape(value))), frame, header_end)
+    return _only_span(re.compile(pattern % (name.encode(), re.escape(value))), frame, header_end)
 
 
-def _only(pattern: re.Pattern[bytes], frame: bytes, header_end: int) -> _Span | None:
+def _only_span(pattern: re.Pattern[bytes], frame: bytes, header_end: int) -> _Span | None:
     """The span of the pattern's group in the header, if the pattern occurs exactly once."""
     found = list(pattern.finditer(frame, 4, header_end))
     return found[0].span(1) if len(found) == 1 else None
 
 
-def _proven(
+def _is_proven(
     frame: bytes, command: Command, spans: Mapping[str, _Span], varying: VariableFields
 ) -> bool:
     """Whether other values in `spans` are decoded as these values, with all else unchanged."""

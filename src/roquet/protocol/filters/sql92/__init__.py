@@ -20,7 +20,7 @@ from roquet.protocol.filters.sql92.parser import Parser
 from roquet.protocol.filters.sql92.terms import Evaluate, NotComparable
 from roquet.protocol.filters.tags import EXPRESSION_SIZE_MAX
 
-_KEPT: Final = 256
+_CACHED_MAX: Final = 256
 """Compiled expressions cached: clients send the same text with each pull."""
 
 
@@ -61,7 +61,7 @@ def compile_sql(expression: str) -> SqlExpression:
     return _compiled(expression)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_MAX)
 def _compiled(expression: str) -> SqlExpression:
     parser = Parser(expression)
     return SqlExpression(expression, parser.condition(), parser.terms)
