@@ -1,9 +1,9 @@
-# Everything a fresh machine needs beyond git, make and Python 3.11+ is installed here, into .venv.
+# `make setup` installs into .venv all that a fresh machine needs beyond git, make and Python 3.11+.
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.8
 STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
-# The tests start some hundred Pythons. One that may not keep its byte code compiles all it imports: half of a start.
+# The tests start some hundred Pythons. Without cached byte code, each start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test long check docs format sim soak network fuzz fuzz-broker mutants bench interop-baseline lock clean
@@ -23,14 +23,15 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup  ## The main job: a replicated cluster, a killed master, a Spark pipeline, on real data.
 	$(BIN)/python -m demo
 
-# One more than there are cores, as most wait for other processes at times; in the order of the files, which ends with
-# quick ones (by their numbers of tests, the slowest files would be the last).
+# One worker more than there are cores, because most tests wait for other processes at times. Files run in their order,
+# which ends with quick ones; pytest-xdist's own order, by number of tests, would begin the slowest files last.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup  ## All tests but the long ones: unit, property, simulation, real processes, interop.
 	$(PYTEST) -m "not long"
 
-# Delta's connector is behind Spark's releases, so it has an environment, and a PySpark, of its own; its jars are Maven's.
+# Delta's connector does not support the newest PySpark, so it has an environment and a PySpark of its own. Its jars come
+# from Maven.
 DELTA := .delta
 DELTA_VERSION := 4.4.0
 DELTA_STAMP := $(DELTA)/.installed-$(DELTA_VERSION)
@@ -72,18 +73,18 @@ KILLS ?= 40
 HANDS ?= 20
 MINUTES ?= 30
 SEED ?=
-soak: setup  ## MINUTES of mixed load, KILLS kills of a loaded broker, a store in HANDS brokers' hands, Spark killed; SEED=n as last time.
+soak: setup  ## MINUTES of mixed load, KILLS kills of a loaded broker, a store that changes brokers HANDS times, killed Spark jobs; SEED=n repeats a run.
 	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) --hands $(HANDS) --minutes $(MINUTES) \
 		--report bench/SOAK.md $(if $(SEED),--soak-seed $(SEED))
 
 ROUNDS ?= 20
-network: setup  ## Master and slave on a real network, cut, slow, lossy, killed ROUNDS times; SEED=n as last time. Root, Linux.
+network: setup  ## Master and slave on a real network, cut, slow, lossy, killed ROUNDS times; SEED=n repeats a run. Root, Linux.
 	$(BIN)/python -m pytest -s tests/network --rounds $(ROUNDS) --kill-seed $(or $(SEED),$(shell date +%s))
 
-interop-baseline: setup  ## Are the interop scenarios right? Apache's clients against Apache's own 4.9.7 broker.
+interop-baseline: setup  ## The interop scenarios against Apache's own 4.9.7 broker: are their expectations right?
 	$(BIN)/python -m pytest tests/interop/test_baseline.py tests/interop/test_scenarios.py --baseline
 
-fuzz: setup  ## Bytes that reach new code, for TARGET=name or every decoder, SECONDS=n each. Linux.
+fuzz: setup  ## Coverage-guided fuzzing of TARGET=name or every decoder, SECONDS=n each. Linux.
 	$(BIN)/uv pip install --quiet --python $(BIN)/python atheris==3.0.0
 	$(BIN)/python -m tests.fuzz $(TARGET) --seconds $(SECONDS)
 

@@ -45,9 +45,7 @@ def sales_by_branch(spark: SparkSession, name_server: str) -> DataFrame:
     )
     parsed = f.from_json(messages.body.cast("string"), "branch string, amount bigint")
     return (
-        messages.dropDuplicates(
-            ["msgId"]
-        )  # a send that was tried again may be stored twice, with one id
+        messages.dropDuplicates(["msgId"])  # a retried send may be stored twice, with one id
         .select(parsed.alias("sale"))
         .groupBy("sale.branch")
         .agg(f.count("*").alias("sales"), f.sum("sale.amount").alias("amount"))
