@@ -1,4 +1,6 @@
-"""What code says about where a rule is written leads to a place in the project."""
+"""What code says about where a rule is written leads to a place in the project, and what pages say
+about modules leads to a module.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.pages import ROOT, anchors
+from tests.docs.pages import EVERY_PAGE, ROOT, anchors, name_of
 
 PYTHON: Final = sorted(
     path
@@ -17,6 +19,7 @@ PYTHON: Final = sorted(
 )
 _CITED: Final = re.compile(r"\bdocs/[\w./-]+\.md(?:#([\w-]+))?")
 _DECISION: Final = re.compile(r"\bdecisions? (\d{4})\b")
+_MODULE: Final = re.compile(r"`([\w-]+/[\w/-]+\.py)`")
 _ELSEWHERE: Final = re.compile(r"(?<![\w/-])[a-z-]+\.md \d|(?<!\()\b[Tt]raps? \d")
 """A page that is named without its folder, or a number without its page: a reader cannot tell
 which.
@@ -41,3 +44,13 @@ def test_what_code_cites_is_there(path: Path) -> None:
     assert [cited for cited in citations(path) if not resolves(*cited)] == []
     assert set(_DECISION.findall(text)) <= numbers
     assert _ELSEWHERE.findall(text) == []
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=name_of)
+def test_the_modules_that_a_page_names_are_there(page: Path) -> None:
+    named = _MODULE.findall(page.read_text(encoding="utf-8"))
+    folders = (ROOT, ROOT / "src" / "roquet", page.parent)
+
+    assert [
+        module for module in named if not any((folder / module).is_file() for folder in folders)
+    ] == []
