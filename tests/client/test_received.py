@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.client.received import NEVER_AGAIN, ReceivedMessage, received
+from roquet.client.received import DEAD_LETTER_LEVEL, ReceivedMessage, received
 from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.records.layout import checksum
 from roquet.protocol.records.message import MessageQueue, join_properties
@@ -142,7 +142,7 @@ def test_how_long_it_waits_may_be_said() -> None:
     settled: list[int | None] = []
     message = opened(record(), settled)
     message.retry(5)
-    message.retry(NEVER_AGAIN)
+    message.retry(DEAD_LETTER_LEVEL)
     assert settled == [5, -1]
 
 

@@ -329,7 +329,7 @@ async def test_check_backs_beyond_the_limit_are_dropped(caplog: pytest.LogCaptur
     connection = Connection({})
     for number in range(CHECKS_WAITING_MAX + 1):
         header = CheckTransactionHeader(0, 0, transaction_id=f"tx-{number}")
-        check_backs.asked(header, HALF, connection)
+        check_backs.handle(header, HALF, connection)
     await asyncio.sleep(0)
 
     assert len(began) == CHECKS_AT_ONCE_MAX
@@ -342,6 +342,6 @@ async def test_check_backs_beyond_the_limit_are_dropped(caplog: pytest.LogCaptur
     assert len(began) == CHECKS_WAITING_MAX
 
     header = CheckTransactionHeader(0, 0, transaction_id="later")
-    check_backs.asked(header, HALF, connection)
+    check_backs.handle(header, HALF, connection)
     await session.tasks.finish(10)
     assert len(began) == CHECKS_WAITING_MAX + 1, "none waits any more"

@@ -340,8 +340,8 @@ _DELIVERING: Final = (
     Mutant(
         "a consumer's offset passes what is not done",
         "client/_consume/process_queue.py",
-        "return next(iter(self._sizes), self._taken_up_to)",
-        "return self._taken_up_to",
+        "return next(iter(self._sizes), self._next_offset)",
+        "return self._next_offset",
         ("tests/client/_consume/test_process_queue.py",),
     ),
     Mutant(
@@ -642,8 +642,8 @@ _REFUSING: Final = (
     Mutant(
         "a damaged body comes again as a retry, whose checksum fits it",
         "client/_consume/redelivery.py",
-        "_HOPELESS: ClassVar[type[MessageError]] = DamagedBody",
-        "_HOPELESS: ClassVar[tuple[type[MessageError], ...]] = ()",
+        "_UNRECOVERABLE: ClassVar[type[MessageError]] = DamagedBody",
+        "_UNRECOVERABLE: ClassVar[tuple[type[MessageError], ...]] = ()",
         ("tests/client/_consume/test_failed_messages.py",),
     ),
     Mutant(

@@ -18,7 +18,7 @@ from typing import Final
 
 from roquet.broker.config.delay_levels import DelayLevels
 from roquet.broker.config.store import DELAY_LEVELS
-from roquet.client._consume.redelivery import AGAIN_AFTER_S
+from roquet.client._consume.redelivery import REDELIVERY_PAUSE_S
 from roquet.client.consumer import Consumer, ReceivedMessage
 from roquet.client.producer import Producer
 from roquet.client.send_result import SendStatus
@@ -281,7 +281,9 @@ def check_received(sender: SenderNode, desks: list[DeskNode]) -> None:
                 (was_ms for was_times, was_ms in tries if was_times == times - 1),
                 default=sent.began_ms,
             )
-            pause_ms = int(AGAIN_AFTER_S * 1000) if times in by_itself else LEVELS.ms[times + 1]
+            pause_ms = (
+                int(REDELIVERY_PAUSE_S * 1000) if times in by_itself else LEVELS.ms[times + 1]
+            )
             earliest = before_ms + pause_ms if times else sent.began_ms + delay_ms
             assert ms >= earliest, f"{key}: try {times} came {earliest - ms} ms too early"
 

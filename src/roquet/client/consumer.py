@@ -136,7 +136,7 @@ class Consumer(Client):
             batch_size,
             limits or PrefetchLimits(),
         )
-        self._member = Member(context, self._messages.consume_directly)
+        self._member = Member(context)
         self._handed_out: list[ReceivedMessage] = []
 
     async def __aenter__(self) -> Self:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Self, Unpack
 
-from roquet.client._net.broker_requests import AnswerCheck
+from roquet.client._net.broker_requests import CheckBackHandler
 from roquet.client._net.client import Client
 from roquet.client._net.replies import reply_properties
 from roquet.client._net.tasks import deadline_after
@@ -87,13 +87,13 @@ class Producer(Client):
         )
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
         self._encoder = MessageEncoder(unique_keys, compress_from_size)
-        self._answer_check: AnswerCheck | None = None
+        self._on_check_back: CheckBackHandler | None = None
         self._announced: set[str] = set()
         """Topics for which all brokers of their clusters had a heartbeat of this client."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        self._session.membership.join_as_producer(self._group, self._answer_check)
+        self._session.membership.join_as_producer(self._group, self._on_check_back)
         return self
 
     async def send(

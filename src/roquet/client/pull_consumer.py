@@ -136,15 +136,15 @@ class PullConsumer(Client):
         :param hold_ms: how long in ms the broker may hold the pull while there is no message
             (long polling); 0 returns at once.
         """
-        wanted = subscription_to(queue.topic, tags)
-        await self._check(wanted)
+        subscription = subscription_to(queue.topic, tags)
+        await self._check(subscription)
         at, response = await self._session.brokers.call(
             queue,
-            self._request(queue, offset, max_messages, wanted, hold_ms),
+            self._request(queue, offset, max_messages, subscription, hold_ms),
             self._timeout_ms + (hold_ms + HOLD_SWEEP_MS if hold_ms else 0),
             partial(self._addresses, queue),
         )
-        return self._result(queue, response, at, wanted)
+        return self._result(queue, response, at, subscription)
 
     async def pull_all(
         self,
@@ -162,41 +162,41 @@ class PullConsumer(Client):
         :param max_messages: maximum number of messages per pull.
         :param tags: as in `pull`.
         """
-        wanted = subscription_to(queue.topic, tags)
-        await self._check(wanted)
+        subscription = subscription_to(queue.topic, tags)
+        await self._check(subscription)
         at, responses = await self._session.brokers.call_all(
             queue,
-            [self._request(queue, offset, max_messages, wanted, 0) for offset in offsets],
+            [self._request(queue, offset, max_messages, subscription, 0) for offset in offsets],
             self._timeout_ms,
             partial(self._addresses, queue),
         )
-        return [self._result(queue, response, at, wanted) for response in responses]
+        return [self._result(queue, response, at, subscription) for response in responses]
 
     def _request(
         self,
         queue: MessageQueue,
         offset: int,
         max_messages: int,
-        wanted: Subscription,
+        subscription: Subscription,
         hold_ms: int,
     ) -> Command:
         flags = SUBSCRIPTION | (SUSPEND if hold_ms else 0)
-        return pull_request(self._group, queue, offset, max_messages, flags, wanted, hold_ms)
+        return pull_request(self._group, queue, offset, max_messages, flags, subscription, hold_ms)
 
     def _result(
-        self, queue: MessageQueue, response: Command, at: BrokerAddress, wanted: Subscription
+        self, queue: MessageQueue, response: Command, at: BrokerAddress, subscription: Subscription
     ) -> PullResult:
-        result = pull_result(response, at.address, wanted, of_master=at.is_master)
+        result = pull_result(response, at.address, subscription, of_master=at.is_master)
         # A slave that found nothing may only lag: the next pull goes to the master again.
         found = result.status is PullStatus.FOUND or at.is_master
         self._suggested[queue] = result.suggested_broker_id if found else MASTER_ID
         return result
 
-    async def _check(self, wanted: Subscription) -> None:
+    async def _check(self, subscription: Subscription) -> None:
         """Check at the brokers, once per expression, that they filter by an SQL92 expression."""
-        if not wanted.is_by_tag and wanted not in self._checked:
-            await check_filter(self._session, self._group, wanted)
-            self._checked.add(wanted)
+        if not subscription.is_by_tag and subscription not in self._checked:
+            await check_filter(self._session, self._group, subscription)
+            self._checked.add(subscription)
 
     def _addresses(
         self, queue: MessageQueue, route: Route, broker_name: str

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 Settle = Callable[[int | None], None]
 """Called once per delivery: with None for ack, else with the delay level of the next delivery."""
-NEVER_AGAIN: Final = -1
+DEAD_LETTER_LEVEL: Final = -1
 """The delay level that sends a message to the dead letter topic."""
 
 

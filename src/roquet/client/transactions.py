@@ -119,7 +119,7 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
         super().__init__(name_server, group, **options)
-        self._answer_check = CheckBacks(self._session, group, check).asked
+        self._on_check_back = CheckBacks(self._session, group, check).handle
         self._topics = (DEFAULT_TOPIC, *topics)
 
     async def __aenter__(self) -> Self:
@@ -222,7 +222,9 @@ class CheckBacks:
         self._slots = FifoSemaphore(CHECKS_AT_ONCE_MAX)
         self._waiting = 0
 
-    def asked(self, header: CheckTransactionHeader, record: Record, connection: Connection) -> None:
+    def handle(
+        self, header: CheckTransactionHeader, record: Record, connection: Connection
+    ) -> None:
         """Answer a check-back in the background."""
         if self._waiting >= CHECKS_WAITING_MAX:
             log.warning(

@@ -27,26 +27,26 @@ def answer(status: PullStatus, next_offset: int, suggested: int = 0) -> PullResu
 @pytest.mark.parametrize("status", PullStatus)
 def test_offset_and_suggested_broker_follow_every_answer(status: PullStatus) -> None:
     position = PullPosition(5)
-    position.answered(answer(status, 9, suggested=1), 0)
+    position.advance(answer(status, 9, suggested=1), 0)
     assert (position.offset, position.broker_id) == (9, 1)
-    position.answered(answer(status, 12), 0)
+    position.advance(answer(status, 12), 0)
     assert (position.offset, position.broker_id) == (12, 0)
 
 
 def test_whatever_brings_something_is_followed_by_a_pull_at_once() -> None:
-    assert PullPosition(5).answered(answer(PullStatus.FOUND, 9), 0) == 0
-    assert PullPosition(5).answered(answer(PullStatus.NO_MATCHED, 9), 0) == 0
+    assert PullPosition(5).advance(answer(PullStatus.FOUND, 9), 0) == 0
+    assert PullPosition(5).advance(answer(PullStatus.NO_MATCHED, 9), 0) == 0
 
 
 def test_a_pull_that_was_held_is_followed_by_another_at_once() -> None:
-    assert PullPosition(5).answered(answer(PullStatus.NO_NEW, 5), 15_000) == 0
+    assert PullPosition(5).advance(answer(PullStatus.NO_NEW, 5), 15_000) == 0
 
 
 @pytest.mark.parametrize("status", [PullStatus.NO_NEW, PullStatus.NO_MATCHED])
 def test_a_broker_that_changes_nothing_and_does_not_hold_is_not_asked_without_pause(
     status: PullStatus,
 ) -> None:
-    assert PullPosition(5).answered(answer(status, 5), 40) == 960
+    assert PullPosition(5).advance(answer(status, 5), 40) == 960
 
 
 @pytest.mark.parametrize("status", [PullStatus.FOUND, PullStatus.NO_NEW, PullStatus.NO_MATCHED])
@@ -55,11 +55,11 @@ def test_a_broker_that_leads_nowhere_or_back_is_not_asked_without_pause(
     status: PullStatus, next_offset: int
 ) -> None:
     """Nobody stops it from giving the same messages for ever."""
-    assert PullPosition(5).answered(answer(status, next_offset), 40) == 960
+    assert PullPosition(5).advance(answer(status, next_offset), 40) == 960
 
 
 def test_an_illegal_offset_waits_ten_seconds() -> None:
-    assert PullPosition(5).answered(answer(PullStatus.OFFSET_ILLEGAL, 100), 0) == 10_000
+    assert PullPosition(5).advance(answer(PullStatus.OFFSET_ILLEGAL, 100), 0) == 10_000
 
 
 def test_flow_control_is_waited_for_briefly_and_any_other_failure_a_second() -> None:

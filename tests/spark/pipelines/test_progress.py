@@ -73,7 +73,7 @@ def test_a_terminal_shows_rows_rates_and_what_is_left(
 def test_programs_read_a_line_of_json_each_time(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with JobProgress(spark, "archiving", as_json=True, tell_s=0.3) as progress:
+    with JobProgress(spark, "archiving", as_json=True, report_s=0.3) as progress:
         progress.planned(JobSize(ROWS, size=ROWS * 1000))
         job(spark)
 

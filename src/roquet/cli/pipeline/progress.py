@@ -21,9 +21,9 @@ from roquet.spark.pipelines._shared.job_size import JobSize
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOK_S: Final = 0.5
+REFRESH_S: Final = 0.5
 """The time between two updates of the line on a terminal."""
-TELL_S: Final = 5.0
+REPORT_S: Final = 5.0
 """The time between two lines of JSON."""
 
 
@@ -48,11 +48,11 @@ class Progress:
 
     @property
     def rows_per_s(self) -> float:
-        return self.rows_done / max(self.seconds, LOOK_S)
+        return self.rows_done / max(self.seconds, REFRESH_S)
 
     @property
     def mb_per_s(self) -> float:
-        return self.written / 1e6 / max(self.seconds, LOOK_S)
+        return self.written / 1e6 / max(self.seconds, REFRESH_S)
 
     @property
     def rows_left(self) -> int:
@@ -101,16 +101,16 @@ class JobProgress:
     finished tasks, not rows: each finished task counts as its share of the rows.
 
     :param what: the verb, such as "archiving".
-    :param as_json: print a line of JSON every `tell_s` seconds, also if there is no terminal.
+    :param as_json: print a line of JSON every `report_s` seconds, also if there is no terminal.
     """
 
     def __init__(
-        self, spark: SparkSession, what: str, *, as_json: bool = False, tell_s: float = TELL_S
+        self, spark: SparkSession, what: str, *, as_json: bool = False, report_s: float = REPORT_S
     ) -> None:
         self._spark = spark
         self._what = what
         self._as_json = as_json
-        self._tell_s = tell_s
+        self._report_s = report_s
         self._work = JobSize(0)
         self._rows_done = 0
         self._size_before = 0
@@ -136,11 +136,11 @@ class JobProgress:
     def _show(self) -> None:
         began = time.monotonic()
         if self._as_json:
-            while not self._over.wait(self._tell_s):
+            while not self._over.wait(self._report_s):
                 print(json.dumps(self._now(began).to_json()), file=sys.stderr, flush=True)
             return
         with status(self._what) as show:
-            while not self._over.wait(LOOK_S):
+            while not self._over.wait(REFRESH_S):
                 show(str(self._now(began)))
 
     def _now(self, began: float) -> Progress:

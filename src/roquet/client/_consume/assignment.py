@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 BUSY_S_MAX: Final = 20.0
 """How long a queue that was taken away keeps its lock for the message that is being consumed."""
-BUSY_LOOK_S: Final = 0.1
+BUSY_CHECK_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Assignment:
         """The state of each assigned queue; its offsets are newer than those at the brokers."""
         return {queue: running.fetcher.state() for queue, running in self._running.items()}
 
-    async def become(self, wanted: frozenset[MessageQueue], subscription: Subscription) -> bool:
+    async def apply(self, wanted: frozenset[MessageQueue], subscription: Subscription) -> bool:
         """Add and drop queues of a topic so that `wanted` are assigned.
 
         A queue whose start offset cannot be found now is left out until the next rebalance.
@@ -164,7 +164,7 @@ class Assignment:
 
     async def _idle(self, process_queue: ProcessQueue) -> None:
         while self._context.prefetch.is_busy(process_queue):
-            await asyncio.sleep(BUSY_LOOK_S)
+            await asyncio.sleep(BUSY_CHECK_S)
 
     async def store_offsets(self) -> None:
         """Store the offsets of all queues; failures are logged and retried at the next call."""

@@ -42,11 +42,11 @@ class QueueFetcher:
     """
 
     def __init__(
-        self, context: MemberContext, queue: MessageQueue, start: int, wanted: Subscription
+        self, context: MemberContext, queue: MessageQueue, start: int, subscription: Subscription
     ) -> None:
         self._context = context
         self._queue = queue
-        self._wanted = wanted
+        self._subscription = subscription
         self._position = PullPosition(start)
         self._fails = False
         self._has_logged_repeats = False
@@ -57,7 +57,7 @@ class QueueFetcher:
     async def run(self) -> None:
         """Pull forever; failures are logged and retried."""
         while True:
-            await self._room()
+            await self._wait_for_room()
             try:
                 delay_ms = await self._pull()
             except RoquetError as error:
@@ -102,7 +102,7 @@ class QueueFetcher:
         self._fails = True
         return delay_after_failure_ms(error)
 
-    async def _room(self) -> None:
+    async def _wait_for_room(self) -> None:
         while not has_room(self.process_queue, self._context.limits):
             self._done.clear()
             await self._done.wait()
@@ -115,14 +115,14 @@ class QueueFetcher:
             self._queue, self._ask, self._addresses
         )
         self._pulled_ms = self._context.session.runtime.now_ms()
-        result = pull_result(response, at.address, self._wanted)
+        result = pull_result(response, at.address, self._subscription)
         if self._fails:
             self._fails = False
             log.info("pull works again: queue=%s broker=%s", self._queue, at.address)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             return await self._start_over(result)
-        self._take(result, at.address)
-        return self._position.answered(result, (loop.time() - began) * 1000)
+        self._deliver(result, at.address)
+        return self._position.advance(result, (loop.time() - began) * 1000)
 
     def _addresses(self, route: Route, broker_name: str) -> list[BrokerAddress]:
         return read_addresses(route, broker_name, self._position.broker_id)
@@ -136,16 +136,16 @@ class QueueFetcher:
             self._position.offset,
             self._context.batch_size,
             flags,
-            self._wanted,
+            self._subscription,
             HOLD_MS,
             commit_offset,
         )
         return at, await self._context.session.call(at.address, request, TIMEOUT_MS)
 
-    def _take(self, result: PullResult, address: str) -> None:
+    def _deliver(self, result: PullResult, address: str) -> None:
         records = [
             record
-            for record in self._once_each(result, address)
+            for record in self._without_repeats(result, address)
             if not self.process_queue.has(record.queue_offset)
         ]
         self.process_queue.take(
@@ -158,7 +158,7 @@ class QueueFetcher:
                 )
             )
 
-    def _once_each(self, result: PullResult, address: str) -> list[Record]:
+    def _without_repeats(self, result: PullResult, address: str) -> list[Record]:
         """The messages of an answer without repetitions.
 
         Two different messages with one queue offset are both kept: a broker may have assigned an
@@ -199,6 +199,6 @@ class QueueFetcher:
         self.process_queue.drop()
         # Replaced before the pause, so that no offset after next_offset is committed meanwhile.
         self.process_queue = ProcessQueue(result.next_offset, self._on_done)
-        await asyncio.sleep(self._position.answered(result, 0) / 1000)
+        await asyncio.sleep(self._position.advance(result, 0) / 1000)
         await self._context.offsets.reset(self._queue, result.next_offset)
         return 0

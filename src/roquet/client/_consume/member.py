@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from roquet.client._consume.assignment import Assignment
@@ -17,26 +16,19 @@ from roquet.client.selector import check_filter
 from roquet.errors import RouteNotFound
 from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
-from roquet.protocol.records.record import Record
 
 log = logging.getLogger(__name__)
 
 STORE_PERIOD_S: Final = 5.0
-LOCKS_LOOK_S: Final = 1.0
+LOCKS_CHECK_S: Final = 1.0
 
 
 class Member:
-    """A member of a consumer group: pulls the queues that it gets into a prefetch buffer.
+    """A member of a consumer group: pulls the queues that it gets into a prefetch buffer."""
 
-    :param consume_directly: delivers a message of an administrator; see `MemberCallbacks`.
-    """
-
-    def __init__(
-        self, context: MemberContext, consume_directly: Callable[[Record, str], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, context: MemberContext) -> None:
         self._context = context
         self._session = context.session
-        self._consume_directly = consume_directly
         is_locking = context.ordered and not context.broadcast
         self._locks = OrderLocks(context.session, context.group) if is_locking else None
         self._assignment = Assignment(context, self._locks)
@@ -66,7 +58,7 @@ class Member:
             self._wake,
             self._rebalancer.reset,
             self._assignment.states,
-            self._consume_directly,
+            self._context.prefetch.deliver_directly,
             self._session.runtime.now_ms(),
         )
         self._session.membership.join_as_consumer(group, member)
@@ -79,7 +71,7 @@ class Member:
         if self._locks is not None:
             self._tasks.start(self._locks.keep(), f"locks of {group}")
             lost = every(
-                LOCKS_LOOK_S, self._rebalancer.drop_unlocked, "dropping queues without lock"
+                LOCKS_CHECK_S, self._rebalancer.drop_unlocked, "dropping queues without lock"
             )
             self._tasks.start(lost, f"lost locks of {group}")
 

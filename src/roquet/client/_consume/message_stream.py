@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from roquet.client._consume.prefetch import Delivery, DirectDelivery, PrefetchBuffer
+from roquet.client._consume.prefetch import Delivery, PrefetchBuffer
 from roquet.client._consume.redelivery import Redelivery
 from roquet.client.received import ReceivedMessage
 from roquet.errors import MessageError
-from roquet.protocol.records.record import Record
 
 
 class MessageStream:
@@ -72,17 +71,3 @@ class MessageStream:
         except MessageError as error:
             self._redelivery.unreadable(delivery, error)
             return None
-
-    async def consume_directly(self, record: Record, broker_name: str) -> bool:
-        """Deliver a message that an administrator sent.
-
-        Returns whether the application acknowledged it.
-        """
-        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def settled(is_done: bool) -> None:
-            if not outcome.done():
-                outcome.set_result(is_done)
-
-        self._prefetch.put(DirectDelivery(record, broker_name, settled))
-        return await outcome

@@ -25,8 +25,8 @@ from roquet.protocol.remoting.refusals import checked
 log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 1000
-RENEWED_EACH_S: Final = 20.0
-AGAIN_S: Final = 3.0
+RENEW_PERIOD_S: Final = 20.0
+RETRY_PAUSE_S: Final = 3.0
 """Pause before locks are renewed again if a broker did not answer."""
 VALID_S: Final = 30.0
 """How long a lock counts here without renewal. The broker keeps it for 60 s, so this member stops
@@ -64,7 +64,7 @@ class OrderLocks:
         """Renew the locks forever: every 20 s, or after 3 s if a broker did not answer."""
         is_renewed = True
         while True:
-            await pause(self.due, RENEWED_EACH_S if is_renewed else AGAIN_S)
+            await pause(self.due, RENEW_PERIOD_S if is_renewed else RETRY_PAUSE_S)
             async with self._turn:
                 is_renewed = await self._lock_all(self._until)
 

@@ -107,13 +107,27 @@ class PrefetchBuffer:
         self._deliveries.append(delivery)
         self._filled.set()
 
+    async def deliver_directly(self, record: Record, broker_name: str) -> bool:
+        """Deliver a message that an administrator sent.
+
+        Returns whether the application acknowledged it.
+        """
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def settled(is_done: bool) -> None:
+            if not outcome.done():
+                outcome.set_result(is_done)
+
+        self.put(DirectDelivery(record, broker_name, settled))
+        return await outcome
+
     def take(self) -> Delivery | None:
         """Remove and return the next delivery, or None if the buffer is empty."""
         while self._deliveries:
             delivery = self._deliveries.popleft()
             if not delivery.process_queue.dropped:
                 return delivery
-            self.passed_over(delivery)
+            self.discarded(delivery)
         return None
 
     def put_again(self, delivery: Delivery) -> None:
@@ -123,7 +137,7 @@ class PrefetchBuffer:
     def settled(self, delivery: Delivery) -> None:
         """Called for a delivery that was settled and will not be repeated."""
 
-    def passed_over(self, delivery: Delivery) -> None:
+    def discarded(self, delivery: Delivery) -> None:
         """Called for a delivery that is discarded because its queue was dropped."""
 
     def is_busy(self, process_queue: ProcessQueue) -> bool:  # noqa: ARG002 - ordered ones need it
@@ -179,7 +193,7 @@ class OrderedPrefetchBuffer(PrefetchBuffer):
         else:
             self._waiting.pop(delivery.process_queue, None)
 
-    def passed_over(self, delivery: Delivery) -> None:
+    def discarded(self, delivery: Delivery) -> None:
         self._waiting.pop(delivery.process_queue, None)
 
     def is_busy(self, process_queue: ProcessQueue) -> bool:

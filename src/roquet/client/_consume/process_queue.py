@@ -24,7 +24,7 @@ class ProcessQueue:
     def __init__(self, start: int, on_done: Callable[[], None] = lambda: None) -> None:
         self.dropped = False
         self._on_done = on_done
-        self._taken_up_to = start
+        self._next_offset = start
         self._sizes: OrderedDict[int, int] = OrderedDict()
         self.size = 0
 
@@ -49,7 +49,7 @@ class ProcessQueue:
             self.size += size
         if not ascend:
             self._sizes = OrderedDict(sorted(sizes.items()))
-        self._taken_up_to = max(self._taken_up_to, next_offset)
+        self._next_offset = max(self._next_offset, next_offset)
 
     def has(self, offset: int) -> bool:
         """Whether the message is here and not settled."""
@@ -67,7 +67,7 @@ class ProcessQueue:
     @property
     def consumer_offset(self) -> int:
         """The lowest unsettled message, else the next one to pull."""
-        return next(iter(self._sizes), self._taken_up_to)
+        return next(iter(self._sizes), self._next_offset)
 
     @property
     def count(self) -> int:

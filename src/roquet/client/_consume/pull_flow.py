@@ -65,7 +65,7 @@ class PullPosition:
     offset: int
     broker_id: int = MASTER_ID
 
-    def answered(self, result: PullResult, elapsed_ms: float) -> float:
+    def advance(self, result: PullResult, elapsed_ms: float) -> float:
         """Take offset and broker id from an answer; return the ms to wait before the next pull.
 
         After an answer that came quickly and did not advance the offset there is a pause. Otherwise

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from roquet.client._consume.pull_result import PullResult, PullStatus
-from roquet.client._net.queue_calls import answered
+from roquet.client._net.queue_calls import response_header
 from roquet.common.java import LONG_MAX, LONG_MIN
 from roquet.errors import MessageError
 from roquet.protocol.bodies.tables import Subscription
@@ -32,7 +32,7 @@ def pull_request(
     offset: int,
     count: int,
     sys_flag: int,
-    wanted: Subscription,
+    subscription: Subscription,
     hold_ms: int,
     commit_offset: int = 0,
 ) -> Command:
@@ -46,7 +46,7 @@ def pull_request(
     """
     if not LONG_MIN <= offset <= LONG_MAX:
         raise MessageError(f"queue_offset is {offset}: allowed are {LONG_MIN} to {LONG_MAX}")
-    fields = _fields(group, queue, count, sys_flag, wanted, hold_ms)
+    fields = _fields(group, queue, count, sys_flag, subscription, hold_ms)
     return Command(
         RequestCode.PULL_MESSAGE,
         {**fields, "queueOffset": str(offset), "commitOffset": str(commit_offset)},
@@ -55,7 +55,12 @@ def pull_request(
 
 @lru_cache(1024)
 def _fields(
-    group: str, queue: MessageQueue, count: int, sys_flag: int, wanted: Subscription, hold_ms: int
+    group: str,
+    queue: MessageQueue,
+    count: int,
+    sys_flag: int,
+    subscription: Subscription,
+    hold_ms: int,
 ) -> dict[str, str]:
     """The fields that all pulls of a queue have in common.
 
@@ -70,16 +75,16 @@ def _fields(
         sys_flag=sys_flag,
         commit_offset=0,
         suspend_timeout_millis=hold_ms,
-        subscription=wanted.expression,
-        sub_version=wanted.version,
-        expression_type=wanted.expression_type,
+        subscription=subscription.expression,
+        sub_version=subscription.version,
+        expression_type=subscription.expression_type,
         bname=queue.broker_name,
     )
     return header.write()
 
 
 def pull_result(
-    response: Command, address: str, wanted: Subscription, *, of_master: bool = True
+    response: Command, address: str, subscription: Subscription, *, of_master: bool = True
 ) -> PullResult:
     """The answer to a pull.
 
@@ -87,7 +92,7 @@ def pull_result(
     :raises PeerError: the answer lacks an offset.
     """
     checked(response, address, _STATUS_CODES)
-    answer = answered(PullAnswer, response, address)
+    answer = response_header(PullAnswer, response, address)
     return PullResult(
         PullStatus(response.code),
         answer.next_begin_offset,
@@ -95,6 +100,6 @@ def pull_result(
         answer.max_offset,
         answer.suggest_which_broker_id,
         response.body if response.code == ResponseCode.SUCCESS else b"",
-        wanted.tag_filter,
+        subscription.tag_filter,
         of_master,
     )

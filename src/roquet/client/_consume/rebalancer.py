@@ -61,12 +61,12 @@ class Rebalancer:
         """Rebalance all topics now."""
         self._is_incomplete = False
         for topic, subscription in self._context.subscriptions.items():
-            wanted = await self._share_of(topic)
+            wanted = await self._allocated(topic)
             if wanted is not None:
                 # A queue that is assigned stays so until its reset is carried out: to drop it here
                 # would store its offset, perhaps over the new one.
                 waiting = self._resets.keys() - self._assignment.queues()
-                has_all = await self._assignment.become(wanted - waiting, subscription)
+                has_all = await self._assignment.apply(wanted - waiting, subscription)
                 self._is_incomplete |= not has_all
 
     async def drop_unlocked(self) -> None:
@@ -74,7 +74,7 @@ class Rebalancer:
         if await self._assignment.drop_unlocked():
             self.due.set()
 
-    async def _share_of(self, topic: str) -> frozenset[MessageQueue] | None:
+    async def _allocated(self, topic: str) -> frozenset[MessageQueue] | None:
         """The queues of a topic for this member; None if they cannot be computed now."""
         try:
             route = await self._session.routes.route(topic)

@@ -12,13 +12,13 @@ from typing import ClassVar, Final
 from roquet.client._consume.prefetch import Delivery, DirectDelivery, PrefetchBuffer
 from roquet.client._consume.send_back import NoSendBack, SendBack
 from roquet.client._net.tasks import Tasks
-from roquet.client.received import NEVER_AGAIN
+from roquet.client.received import DEAD_LETTER_LEVEL
 from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.records.message import UNIQ_KEY
 
 log = logging.getLogger(__name__)
 
-AGAIN_AFTER_S: Final = 5.0
+REDELIVERY_PAUSE_S: Final = 5.0
 """Pause before this consumer delivers a failed message again that no broker took back."""
 SUSPENDED_S: Final = 1.0
 """Pause before an ordered consumer delivers a failed message again."""
@@ -36,7 +36,7 @@ class Redelivery:
 
     # No retry of a damaged body: the broker would store the retry with a checksum of the damaged
     # bytes, and the next delivery would accept it.
-    _HOPELESS: ClassVar[type[MessageError]] = DamagedBody
+    _UNRECOVERABLE: ClassVar[type[MessageError]] = DamagedBody
     """Messages whose bodies cause this error go to the dead letter topic at once."""
 
     def __init__(self, prefetch: PrefetchBuffer, send_back: SendBack | NoSendBack) -> None:
@@ -58,13 +58,13 @@ class Redelivery:
     def unreadable(self, delivery: Delivery, error: MessageError) -> None:
         """Handle a message whose body cannot be decoded as a failed one, and log it."""
         _log_unreadable(delivery, error)
-        self.failed(delivery, NEVER_AGAIN if isinstance(error, self._HOPELESS) else 0)
+        self.failed(delivery, DEAD_LETTER_LEVEL if isinstance(error, self._UNRECOVERABLE) else 0)
 
     async def _deliver_again(self, delivery: Delivery, delay_level: int) -> None:
         if await self._send_back.send_back(delivery, delay_level):
             delivery.done()
         elif not self._prefetch.closed:
-            await asyncio.sleep(AGAIN_AFTER_S)
+            await asyncio.sleep(REDELIVERY_PAUSE_S)
             self._prefetch.put(delivery.again())
 
     async def finish(self) -> None:
@@ -80,7 +80,7 @@ class OrderedRedelivery(Redelivery):
     """
 
     # No retry in order: the messages after this one would never be delivered.
-    _HOPELESS = MessageError
+    _UNRECOVERABLE = MessageError
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class OrderedRedelivery(Redelivery):
         times_max = self._max_reconsume_times
         is_over = delay_level < 0
         is_over |= times_max is not None and delivery.reconsume_times >= times_max
-        if is_over and await self._send_back.bury(delivery):
+        if is_over and await self._send_back.give_up(delivery):
             delivery.done()
             self._prefetch.settled(delivery)
         elif not self._prefetch.closed:

@@ -14,7 +14,7 @@ from roquet.client._net.session import Session
 from roquet.client._send.encoded_message import EncodedMessage
 from roquet.client._send.sender import Sender
 from roquet.client._send.topic_routes import TopicRoutes
-from roquet.client.received import NEVER_AGAIN
+from roquet.client.received import DEAD_LETTER_LEVEL
 from roquet.errors import RoquetError
 from roquet.protocol.records.message import (
     COMPRESSED,
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 TIMEOUT_MS: Final = 5000
 FIRST_DELAY_LEVEL: Final = 3
-_BELONGS_TO_THE_FIRST_SEND: Final = frozenset(
+_NOT_COPIED: Final = frozenset(
     (TRAN_MSG, PRODUCER_GROUP, REAL_TOPIC, REAL_QID, DELAY, RECONSUME_TIME, MAX_RECONSUME_TIMES)
 )
 """Properties that would take effect a second time in the copy (docs/pitfalls.md#trap-38)."""
@@ -56,9 +56,9 @@ class NoSendBack:
 
     async def send_back(self, delivery: Delivery, _delay_level: int = 0) -> bool:
         """Drop the message, whatever the delay level is."""
-        return await self.bury(delivery)
+        return await self.give_up(delivery)
 
-    async def bury(self, delivery: Delivery) -> bool:
+    async def give_up(self, delivery: Delivery) -> bool:
         """Drop the message and log it."""
         log.warning(
             "message failed, it is not delivered again (broadcast): msgId=%s topic=%s",
@@ -88,7 +88,7 @@ class SendBack:
             the dead letter topic.
         """
         try:
-            await self._ask_its_broker(delivery, delay_level)
+            await self._request_send_back(delivery, delay_level)
         except RoquetError as error:
             log.warning(
                 "message not sent back, a copy is sent: msgId=%s topic=%s error=%s",
@@ -96,14 +96,14 @@ class SendBack:
                 delivery.record.topic,
                 error,
             )
-            return await self._send_anew(delivery, delay_level)
+            return await self._send_copy(delivery, delay_level)
         return True
 
-    async def bury(self, delivery: Delivery) -> bool:
+    async def give_up(self, delivery: Delivery) -> bool:
         """Move a message to the dead letter topic; return whether a broker accepted it."""
-        return await self._send_anew(delivery, NEVER_AGAIN)
+        return await self._send_copy(delivery, DEAD_LETTER_LEVEL)
 
-    async def _ask_its_broker(self, delivery: Delivery, delay_level: int) -> None:
+    async def _request_send_back(self, delivery: Delivery, delay_level: int) -> None:
         record = delivery.record
         queue = MessageQueue(record.topic, delivery.broker_name, record.queue_id)
         fields = {
@@ -120,7 +120,7 @@ class SendBack:
         at, response = await self._session.brokers.call(queue, request, TIMEOUT_MS, masters_only)
         checked(response, at.address)
 
-    async def _send_anew(self, delivery: Delivery, delay_level: int) -> bool:
+    async def _send_copy(self, delivery: Delivery, delay_level: int) -> bool:
         """Send a copy to the retry topic; return whether a broker accepted it.
 
         The copy may go to any broker, because the one with the original may be down or may have
@@ -142,9 +142,7 @@ class SendBack:
 
     def _copy(self, record: Record, reconsume_times: int, delay_level: int) -> EncodedMessage:
         properties = {
-            name: value
-            for name, value in record.properties.items()
-            if name not in _BELONGS_TO_THE_FIRST_SEND
+            name: value for name, value in record.properties.items() if name not in _NOT_COPIED
         }
         properties.setdefault(RETRY_TOPIC, record.topic)
         properties[DELAY] = str(delay_level or FIRST_DELAY_LEVEL + reconsume_times)

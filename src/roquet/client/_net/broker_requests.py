@@ -34,7 +34,7 @@ CONSUME_S_MAX: Final = 10.0
 """How long brokers wait for the result of a message that is consumed directly."""
 
 
-AnswerCheck: TypeAlias = Callable[[CheckTransactionHeader, Record, Connection], None]
+CheckBackHandler: TypeAlias = Callable[[CheckTransactionHeader, Record, Connection], None]
 """Handles a check-back: its header, the half message, and the connection for the answer."""
 
 
@@ -64,7 +64,7 @@ class BrokerRequests:
 
     def __init__(
         self,
-        producers: Mapping[str, AnswerCheck | None],
+        producers: Mapping[str, CheckBackHandler | None],
         consumers: Mapping[str, MemberCallbacks],
     ) -> None:
         self._producers = producers
@@ -130,15 +130,15 @@ class BrokerRequests:
     def _check_transaction(self, request: Command, connection: Connection) -> None:
         record = decode(request.body)
         group = record.properties.get(PRODUCER_GROUP, "")
-        answer_check = self._producers.get(group)
-        if answer_check is None:
+        on_check_back = self._producers.get(group)
+        if on_check_back is None:
             log.warning(
                 "check-back for a group that this client is not in: group=%s broker=%s",
                 group,
                 connection.peer_address,
             )
         else:
-            answer_check(CheckTransactionHeader.read(request.fields), record, connection)
+            on_check_back(CheckTransactionHeader.read(request.fields), record, connection)
 
     def _member(self, group: str) -> MemberCallbacks:
         member = self._consumers.get(group)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Final, TypeVar
 
-from roquet.client._net.broker_requests import AnswerCheck, MemberCallbacks
+from roquet.client._net.broker_requests import CheckBackHandler, MemberCallbacks
 from roquet.client._net.name_servers import Call
 from roquet.client._net.route_table import RouteTable
 from roquet.client._net.tasks import Tasks, attempt, pause
@@ -39,19 +39,19 @@ class Heartbeats:
         self._client_id = client_id
         self._call = call
         self._routes = routes
-        self.producers: dict[str, AnswerCheck | None] = {}
+        self.producers: dict[str, CheckBackHandler | None] = {}
         self.consumers: dict[str, MemberCallbacks] = {}
         self._sending = asyncio.Lock()
         self._heartbeats = Tasks()
         self.due = routes.changed
         """Set to send heartbeats now."""
 
-    def join_as_producer(self, group: str, answer_check: AnswerCheck | None = None) -> None:
+    def join_as_producer(self, group: str, on_check_back: CheckBackHandler | None = None) -> None:
         """Add a producer group.
 
-        :param answer_check: handles check-backs of the group.
+        :param on_check_back: handles check-backs of the group.
         """
-        self.producers[group] = answer_check
+        self.producers[group] = on_check_back
         self.due.set()
 
     def join_as_consumer(self, group: str, member: MemberCallbacks) -> None:

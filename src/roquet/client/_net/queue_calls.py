@@ -32,7 +32,7 @@ from roquet.protocol.remoting.refusals import checked
 H = TypeVar("H", bound=Header)
 
 
-def answered(kind: type[H], response: Command, address: str) -> H:
+def response_header(kind: type[H], response: Command, address: str) -> H:
     """The header fields of a response.
 
     :raises PeerError: a required field is missing.
@@ -43,7 +43,7 @@ def answered(kind: type[H], response: Command, address: str) -> H:
         raise PeerError(f"answer of {address}: {refusal.remark}") from None
 
 
-def accepted(
+def checked_header(
     kind: type[H], response: Command, address: str, codes: Iterable[int] = (ResponseCode.SUCCESS,)
 ) -> H:
     """The header fields of a response with one of `codes`.
@@ -51,7 +51,7 @@ def accepted(
     :raises ResponseError: the response has another code.
     :raises PeerError: a required field is missing.
     """
-    return answered(kind, checked(response, address, codes), address)
+    return response_header(kind, checked(response, address, codes), address)
 
 
 class QueueCalls:
@@ -98,7 +98,7 @@ class QueueCalls:
     ) -> int:
         request = Command(code, header.write())
         at, response = await self._brokers.call(queue, request, timeout_ms, choose)
-        return accepted(OffsetAnswer, response, at.address).offset
+        return checked_header(OffsetAnswer, response, at.address).offset
 
     async def committed(self, group: str, queue: MessageQueue, timeout_ms: int) -> int | None:
         """The offset of a group in a queue, or None if the broker has none.
@@ -110,7 +110,7 @@ class QueueCalls:
         at, response = await self._brokers.call(queue, request, timeout_ms)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return accepted(OffsetAnswer, response, at.address).offset
+        return checked_header(OffsetAnswer, response, at.address).offset
 
     async def commit(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -47,7 +46,7 @@ class RouteTable:
         self._known: dict[str, Route] = {}
         self._templates: dict[str, Route] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._answers: defaultdict[str, int] = defaultdict(int)
+        self._response_counts: defaultdict[str, int] = defaultdict(int)
         self._refreshing: set[str] = set()
         self.changed = asyncio.Event()
         """Set when a route changed; the task that waits for it clears it."""
@@ -86,9 +85,9 @@ class RouteTable:
 
         :raises RouteNotFound: neither the name server nor this table has a route.
         """
-        seen = self._answers[topic]
+        seen = self._response_counts[topic]
         async with self._asking[topic]:
-            if self._answers[topic] == seen:
+            if self._response_counts[topic] == seen:
                 await self._renew(topic)
         if topic not in self._known:
             raise RouteNotFound(
@@ -115,7 +114,7 @@ class RouteTable:
             self._known[topic] = route
             self._templates.pop(topic, None)
             self.changed.set()
-        self._answers[topic] += 1
+        self._response_counts[topic] += 1
 
     async def _ask(self, topic: str) -> Route | None:
         response = await self._name_servers.ask(
@@ -168,14 +167,10 @@ class RouteTable:
         """The addresses of all broker processes in the cached routes."""
         return {
             address
-            for route in self._routes()
+            for route in (*self._known.values(), *self._templates.values())
             for broker in route.brokers
             for address in all_addresses(broker)
         }
-
-    def _routes(self) -> Iterator[Route]:
-        yield from self._known.values()
-        yield from self._templates.values()
 
 
 async def _read(body: bytes) -> Route:

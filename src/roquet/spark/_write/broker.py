@@ -12,7 +12,7 @@ from typing import Final
 
 from roquet.client._consume.pull_request import pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult
-from roquet.client._net.queue_calls import accepted
+from roquet.client._net.queue_calls import checked_header
 from roquet.client._net.session import Session
 from roquet.client._send.encoded_message import outgoing
 from roquet.client._send.topic_routes import TopicRoutes
@@ -61,7 +61,7 @@ class MasterRequests:
         """The queue's end: the offset after the last message that can be pulled."""
         fields = QueueHeader(queue.topic, queue.queue_id, queue.broker_name).write()
         response, address = await self._ask(queue, Command(RequestCode.GET_MAX_OFFSET, fields))
-        return accepted(OffsetAnswer, response, address).offset
+        return checked_header(OffsetAnswer, response, address).offset
 
     async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
         return await self._pull(queue, queue, offset)
@@ -81,7 +81,7 @@ class MasterRequests:
                 f"{intents.broker_name} has no topic {INTENT_TOPIC} and does not create topics: "
                 "delivery=effectively-once needs this topic on every broker, with one queue"
             )
-        offset = accepted(SendAnswer, response, address, STATUS_OF_CODE).queue_offset
+        offset = checked_header(SendAnswer, response, address, STATUS_OF_CODE).queue_offset
         for _ in range(_LOOKS):
             if (await self._pull(beside, intents, offset)).body:
                 return offset
@@ -114,7 +114,7 @@ class MasterRequests:
         response, address = await self._ask(beside, request)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return []
-        accepted(QueryMessageAnswer, response, address)
+        checked_header(QueryMessageAnswer, response, address)
         return [each for each in decode_all(response.body) if each.properties.get(KEYS) == key]
 
     async def _pull(self, beside: MessageQueue, queue: MessageQueue, offset: int) -> PullResult:

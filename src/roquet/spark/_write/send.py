@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from roquet.client._net.queue_calls import accepted
+from roquet.client._net.queue_calls import checked_header
 from roquet.client._net.session import Session
 from roquet.client._send.queue_choice import RoundRobin
 from roquet.client._send.sender import RETRIED_CODES
@@ -195,7 +195,7 @@ class PieceSender:
         address = await self._routes.master(queue, timeout_ms)
         request = piece.outgoing.request(self._options.group, queue, self._session.runtime.now_ms())
         response = await self._session.call(address, request, timeout_ms)
-        answer = accepted(SendAnswer, response, address, STATUS_OF_CODE)
+        answer = checked_header(SendAnswer, response, address, STATUS_OF_CODE)
         self._written.requests += 1
         self._written.rows += len(piece.rows)
         if self._journal:
