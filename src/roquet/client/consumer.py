@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, Unpack
 
 from roquet.client._consume.allocation import Strategy, average
@@ -153,23 +152,18 @@ class Consumer(Client):
         try:
             await self._member.join()
         except BaseException:
-            await self.__aexit__(None, None, None)
+            await self.__aexit__()
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Store the offsets, then leave the group."""
         self._prefetch.close()
         try:
             await self._redelivery.finish()
             await self._member.leave()
         finally:
-            await super().__aexit__(kind, error, trace)
+            await super().__aexit__()
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over the messages until the consumer is closed.

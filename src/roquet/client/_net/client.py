@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self, Unpack
 
 from roquet.client._net.session import Session
@@ -25,10 +24,5 @@ class Client:
         await self._session.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._session.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.__aexit__()

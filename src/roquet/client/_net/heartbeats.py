@@ -97,17 +97,16 @@ class Heartbeats:
         denials: list[AccessDenied] = []
 
         async def send(address: str) -> None:
-            await attempt(self._send(address, request, denials), f"{what} to {address}")
+            try:
+                checked(await self._call(address, request, TIMEOUT_MS), address)
+            except AccessDenied as denial:
+                denials.append(denial)
+                raise
 
-        await asyncio.gather(*(send(at.address) for at in addresses))
+        await asyncio.gather(
+            *(attempt(send(at.address), f"{what} to {at.address}") for at in addresses)
+        )
         return denials
-
-    async def _send(self, address: str, request: Command, denials: list[AccessDenied]) -> None:
-        try:
-            checked(await self._call(address, request, TIMEOUT_MS), address)
-        except AccessDenied as denial:
-            denials.append(denial)
-            raise
 
     async def leave_all(self) -> None:
         """Unregister all groups, consumers first: their other members wait for the queues.

@@ -5,7 +5,7 @@ See docs/protocol/producing.md#queues-to-send-to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -52,19 +52,20 @@ def publish_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
     never sent to a slave (docs/pitfalls.md#trap-52).
     """
     if route.order_conf:
-        return tuple(_ordered_queues(topic, route.order_conf))
-    brokers = _by_name(route)
+        return tuple(
+            MessageQueue(topic, broker_name, queue_id)
+            for broker_name, count in _ordered_counts(route.order_conf)
+            for queue_id in range(count)
+        )
+    with_master = {
+        name for name, broker in _by_name(route).items() if MASTER_ID in broker.addresses
+    }
     return tuple(
         MessageQueue(topic, data.broker_name, queue_id)
         for data in sorted(route.queues, key=lambda data: data.broker_name)
-        if data.perm & Permission.WRITE and _has_master(brokers.get(data.broker_name))
+        if data.perm & Permission.WRITE and data.broker_name in with_master
         for queue_id in range(data.write_queues)
     )
-
-
-def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:
-    for broker_name, count in _ordered_counts(order_conf):
-        yield from (MessageQueue(topic, broker_name, queue_id) for queue_id in range(count))
 
 
 def _ordered_counts(order_conf: str) -> Iterator[tuple[str, int]]:
@@ -76,10 +77,6 @@ def _ordered_counts(order_conf: str) -> Iterator[tuple[str, int]]:
 
 def _by_name(route: Route) -> dict[str, BrokerData]:
     return {broker.broker_name: broker for broker in route.brokers}
-
-
-def _has_master(broker: BrokerData | None) -> bool:
-    return broker is not None and MASTER_ID in broker.addresses
 
 
 def subscribe_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
