@@ -117,9 +117,13 @@ class Tables:
 
     def load_filters(self) -> None:
         """Load the filters. Recovery needs them: it computes filter bits when it dispatches."""
-        filters = _usable(self._filters_file, FilterTable.from_json, usable_filters)
-        if filters is not None:
-            self.filters.restore(filters, self._runtime.now_ms())
+        now_ms = self._runtime.now_ms()
+        _restore(
+            self._filters_file,
+            FilterTable.from_json,
+            usable_filters,
+            lambda filters: self.filters.restore(filters, now_ms),
+        )
 
     def distrust_filter_bits_until(self, store_ms: int) -> None:
         """Ignore the filter bits of messages stored up to `store_ms`. Called after a crash."""
@@ -127,19 +131,22 @@ class Tables:
 
     def load(self) -> None:
         """Load all other tables."""
-        topics = _usable(self._topics_file, TopicTable.from_json, usable_topics)
-        self.may_lack_topics = topics is None or self._topics_file.was_damaged
-        if topics is not None:
-            self.topics.restore(topics, self._runtime.now_ms())
-        groups = _usable(self._groups_file, GroupTable.from_json, usable_groups)
-        if groups is not None:
-            self.groups.restore(groups)
-        offsets = _usable(self._offsets_file, OffsetTable.from_json, usable_offsets)
-        if offsets is not None:
-            self.offsets.restore(offsets)
-        delay_offsets = _usable(self._delay_offsets_file, DelayOffsetTable.from_json, usable_delays)
-        if delay_offsets is not None:
-            self.delay_offsets.restore(delay_offsets)
+        now_ms = self._runtime.now_ms()
+        has_topics = _restore(
+            self._topics_file,
+            TopicTable.from_json,
+            usable_topics,
+            lambda topics: self.topics.restore(topics, now_ms),
+        )
+        self.may_lack_topics = not has_topics or self._topics_file.was_damaged
+        _restore(self._groups_file, GroupTable.from_json, usable_groups, self.groups.restore)
+        _restore(self._offsets_file, OffsetTable.from_json, usable_offsets, self.offsets.restore)
+        _restore(
+            self._delay_offsets_file,
+            DelayOffsetTable.from_json,
+            usable_delays,
+            self.delay_offsets.restore,
+        )
         self._warn_beyond_limits()
 
     def _warn_beyond_limits(self) -> None:
@@ -212,18 +219,20 @@ class Tables:
             raise failure
 
 
-def _usable(
+def _restore(
     file: StateFile[Any],
     kind: Callable[[Mapping[str, Any]], R],
     choose: Callable[[R], tuple[R, int]],
-) -> R | None:
-    """Load a state file and drop its impossible entries. The file is copied first.
+    restore: Callable[[R], None],
+) -> bool:
+    """Restore a table from its file, without impossible entries; then the file is copied first.
 
     :param choose: splits a table into its usable part and the number of dropped entries.
+    :returns: False if there is no file that can be decoded.
     """
     saved = file.load(kind)
     if saved is None:
-        return None
+        return False
     usable, dropped = choose(saved)
     if dropped:
         file.keep_a_copy()
@@ -232,4 +241,5 @@ def _usable(
             dropped,
             file.path,
         )
-    return usable
+    restore(usable)
+    return True

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -246,38 +247,37 @@ def check(config: BrokerConfig) -> None:
             f"listenPort={config.listen_port}: the ports listenPort - 2 and + 1 are needed, too;"
             " allowed are 0 and numbers from 3"
         )
-    for address in config.name_servers:
-        try:
+    with _refusing(f"namesrvAddr={config.namesrv_addr}"):
+        for address in config.name_servers:
             split_address(address)
-        except ValueError as error:
-            raise ConfigError(f"namesrvAddr={config.namesrv_addr}: {error}") from None
     needed = min(config.store.message_size_max + _HEADER_ROOM, FRAME_SIZE_MAX)
     if config.peers.request_bytes_per_connection_max < needed:
         raise ConfigError(
             f"requestBytesPerConnectionMax={config.peers.request_bytes_per_connection_max}: a send"
             f" of maxMessageSize needs up to {needed} bytes"
         )
-    try:
+    with _refusing(f"messageDelayLevel={config.store.message_delay_level}"):
         _ = config.delay_levels
-    except ValueError as error:
-        raise ConfigError(
-            f"messageDelayLevel={config.store.message_delay_level}: {error}"
-        ) from None
-    try:
+    with _refusing(
+        "haAllowedAddresses", "{error}: allowed are addresses and networks, joined by ,"
+    ):
         networks(config.replication.ha_allowed_addresses)
-    except ValueError as error:
-        raise ConfigError(
-            f"haAllowedAddresses: {error}: allowed are addresses and networks, joined by ,"
-        ) from None
-    try:
+    with _refusing(
+        f"deleteWhen={config.store.delete_when}", "allowed are hours from 0 to 23, joined by ;"
+    ):
         _ = config.store.retention
-    except ValueError:
-        raise ConfigError(
-            f"deleteWhen={config.store.delete_when}: allowed are hours from 0 to 23, joined by ;"
-        ) from None
     for name, is_asked_for, instead in _missing(config):
         if is_asked_for:
             raise ConfigError(f"{name}: {instead}")
+
+
+@contextmanager
+def _refusing(setting: str, problem: str = "{error}") -> Iterator[None]:
+    """Turn a `ValueError` into a `ConfigError` that names the setting and the problem."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{setting}: {problem.format(error=error)}") from None
 
 
 def _missing(config: BrokerConfig) -> tuple[tuple[str, bool, str], ...]:

@@ -68,7 +68,7 @@ class StateFile(Generic[T]):
 
     def __init__(self, disk: Disk, path: Path, table: Callable[[], T], runtime: Runtime) -> None:
         self._disk = disk
-        self._path = path
+        self.path = path
         self._backup = path.with_name(path.name + ".bak")
         self._table = table
         self._runtime = runtime
@@ -89,12 +89,12 @@ class StateFile(Generic[T]):
         :returns: the table, None if neither file could be decoded.
         """
         self._remove_unfinished()
-        data = self._disk.read(self._path)
+        data = self._disk.read(self.path)
         backup = self._disk.read(self._backup)
         saved, why = _parsed(data, kind)
         if why and data is not None:
             self.was_damaged = True
-            why = f"{self._path} {why}; it was moved to {self._moved_aside(self._path, data)}"
+            why = f"{self.path} {why}; it was moved to {self._moved_aside(self.path, data)}"
         if saved is None and backup is not None:
             saved, why_not = _parsed(backup, kind)
             if why_not:
@@ -116,23 +116,19 @@ class StateFile(Generic[T]):
 
     def _remove_unfinished(self) -> None:
         """Delete the temporary file of a write that a crash interrupted."""
-        names = {name for name, _ in self._disk.names(self._path.parent)}
-        for path in (self._path, self._backup):
+        names = {name for name, _ in self._disk.names(self.path.parent)}
+        for path in (self.path, self._backup):
             unfinished = path.with_name(path.name + ".tmp")
             if unfinished.name in names:
                 with suppress(OSError):  # a leftover does no harm
                     self._disk.delete(unfinished)
 
-    @property
-    def path(self) -> Path:
-        return self._path
-
     def keep_a_copy(self) -> None:
         """Copy the file beside itself: the next write will drop the entries that cannot be used."""
-        data = self._disk.read(self._path)
+        data = self._disk.read(self.path)
         if data is not None:
             with suppress(OSError, StopIteration):
-                self._disk.replace(self._free_name(self._path, data), data)
+                self._disk.replace(self._free_name(self.path, data), data)
 
     def _free_name(self, path: Path, data: bytes) -> Path:
         """A name for a copy of damaged bytes: an unused one, or one with the same bytes.
@@ -161,9 +157,9 @@ class StateFile(Generic[T]):
     def _put_back(self, data: bytes) -> None:
         """Replace the file by its backup now; else the next write would back up damaged bytes."""
         try:
-            self._disk.replace(self._path, data)
+            self._disk.replace(self.path, data)
         except OSError as error:
-            log.error("file not restored from its backup: path=%s error=%s", self._path, error)
+            log.error("file not restored from its backup: path=%s error=%s", self.path, error)
 
     def changed(self, then: Then | None = None) -> None:
         """Write the changed table soon; `then` is called when it is on disk."""
@@ -206,12 +202,12 @@ class StateFile(Generic[T]):
 
     def _save(self, table: T) -> None:
         data = dump_indented(table.to_json())
-        old = self._disk.read(self._path)
+        old = self._disk.read(self.path)
         if old == data:
             return
         if old:
             self._disk.replace(self._backup, old)
-        self._disk.replace(self._path, data)
+        self._disk.replace(self.path, data)
 
 
 def _parsed(data: bytes | None, kind: Callable[[Mapping[str, Any]], R]) -> tuple[R | None, str]:
