@@ -101,7 +101,7 @@ _FIXED: Final = {
     bits: Struct(">" + "".join(_codes(bits).values()))
     for bits in (0, BORN_HOST_V6, STORE_HOST_V6, HOST_BITS)
 }
-_BODY_AT: Final = {bits: offset_of("body", bits) for bits in _FIXED}
+_BODY_AT: Final = {bits: fields.size for bits, fields in _FIXED.items()}
 
 
 def fixed_fields(sys_flag: int) -> Struct:
@@ -112,8 +112,8 @@ def fixed_fields(sys_flag: int) -> Struct:
     return _FIXED[sys_flag & HOST_BITS]
 
 
-SIZE_MIN: Final = offset_of("body") + 3
-SIZE_MIN_V6: Final = offset_of("body", HOST_BITS) + 3
+SIZE_MIN: Final = _BODY_AT[0] + 3
+SIZE_MIN_V6: Final = _BODY_AT[HOST_BITS] + 3
 """Bytes of a record without body, topic and properties, if its hosts are IPv4 and IPv6."""
 
 RECORD_SIZE_MAX: Final = FRAME_SIZE_MAX + 1024 * 1024
