@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquet.admin.cluster import Cluster
-from roquet.client._net.routes import MASTER_ID
 from roquet.errors import CallTimeout, ResponseError, RoquetError
 from roquet.protocol.bodies.ha_status import HaStatus, LogRange
-from roquet.protocol.bodies.tables import BrokerData
+from roquet.protocol.bodies.tables import MASTER_ID, BrokerData
 from roquet.protocol.headers.admin import PromoteHeader
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 
@@ -117,6 +116,4 @@ async def promote(cluster: Cluster, address: str, role: str, *, fenced: bool, fo
 
 
 async def _is_master(cluster: Cluster, address: str) -> bool:
-    return any(
-        data.addresses.get(MASTER_ID) == address for data in (await cluster.brokers()).values()
-    )
+    return any(data.master == address for data in (await cluster.brokers()).values())

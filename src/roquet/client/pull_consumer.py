@@ -10,7 +10,6 @@ from roquet.client._consume.pull_request import HOLD_SWEEP_MS, pull_request, pul
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.client import Client
 from roquet.client._net.routes import (
-    MASTER_ID,
     BrokerAddress,
     masters_only,
     read_addresses,
@@ -18,7 +17,7 @@ from roquet.client._net.routes import (
 )
 from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.selector import Sql, check_filter, subscription_to
-from roquet.protocol.bodies.tables import Route, Subscription
+from roquet.protocol.bodies.tables import MASTER_ID, Route, Subscription
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.records.message import MessageQueue, check_group
 from roquet.protocol.remoting.codes import RequestCode

@@ -18,11 +18,14 @@ from roquet.common.steps import Steps, in_parts
 from roquet.errors import ConfigError, Refused
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
-from roquet.nameserver.routes import MASTER, Registered, RegisteredBroker, Routes
+from roquet.nameserver.routes import Registered, RegisteredBroker, Routes
 from roquet.protocol.bodies import compressed_registration
 from roquet.protocol.bodies.sliced import decode_registration, decode_table
 from roquet.protocol.bodies.tables import (
     DIALECT_VALUES_MAX,
+    MASTER_ID,
+    UNIT,
+    UNIT_SUBSCRIPTION,
     DataVersion,
     Route,
     TopicTable,
@@ -70,8 +73,6 @@ _LINES_MAX: Final = 32
 A client that registers brokers in a loop must not fill the log.
 """
 _NAMES_AT_ONCE: Final = 512
-UNIT = 1
-UNIT_SUBSCRIPTION = 2
 
 
 class NameServerHandlers:
@@ -223,7 +224,7 @@ class NameServerHandlers:
         if registered.replaced is not None:
             event = (
                 "master is replaced while it lives, stop one of the two"
-                if broker.broker_id == MASTER
+                if broker.broker_id == MASTER_ID
                 else "slave is replaced while it lives"
             )
             text = f"{event}: {_BROKER} before=%s"

@@ -13,6 +13,7 @@ from typing import Final
 
 from roquet.common.steps import Steps, in_parts
 from roquet.protocol.bodies.tables import (
+    MASTER_ID,
     BrokerData,
     ClusterInfo,
     DataVersion,
@@ -25,8 +26,6 @@ from roquet.protocol.records.message import READ_WRITE, Permission
 
 SILENCE_MS_MAX: Final = 120_000
 """A broker that was silent for longer is removed (ms)."""
-MASTER: Final = 0
-"""The broker id of a master."""
 _TOPICS_AT_ONCE: Final = 256
 """Topics per step."""
 BROKERS_MAX: Final = 10_000
@@ -122,7 +121,7 @@ class Routes:
             cluster, broker.name, {**kept, broker.broker_id: broker.address}
         )
         version = self.version_of(broker.address)
-        takes_topics = broker.broker_id == MASTER and (
+        takes_topics = broker.broker_id == MASTER_ID and (
             before != broker.address or version != table.version
         )
         is_new = broker.address not in self._live
@@ -269,9 +268,9 @@ class Routes:
         }
 
     def _master_of(self, broker: RegisteredBroker) -> RegisteredBroker | None:
-        if broker.broker_id == MASTER:
+        if broker.broker_id == MASTER_ID:
             return None
-        live = self._live.get(self._brokers[broker.name].addresses.get(MASTER, ""))
+        live = self._live.get(self._brokers[broker.name].addresses.get(MASTER_ID, ""))
         return None if live is None else live.broker
 
     def _take_topics(self, live: _Live, table: TopicTable) -> Steps[None]:

@@ -23,6 +23,7 @@ from roquet.common.files import replace_with_backup
 from roquet.common.properties import changed
 from roquet.common.settings import read_settings, setting
 from roquet.errors import ConfigError
+from roquet.protocol.bodies.tables import MASTER_ID
 from roquet.protocol.records.message import READ_WRITE, TRACE_TOPIC, Permission
 from roquet.protocol.remoting.frame import FRAME_SIZE_MAX
 from roquet.replication.admission import networks
@@ -31,7 +32,6 @@ from roquet.transport.limits import PeerLimits
 
 FAST_PORT_STEP: Final = -2
 HA_PORT_STEP: Final = 1
-MASTER_ID: Final = 0
 HA_MASTER_ADDRESS_SIZE_MIN: Final = 6
 """A shorter `haMasterAddress` counts as not set, as in Apache
 (docs/storage/replication.md#how-a-slave-finds-its-master)."""

@@ -6,11 +6,8 @@ See docs/broker/consumers.md#reading-from-slaves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from roquet.protocol.bodies.tables import GroupConfig
-
-MASTER_ID: Final = 0
+from roquet.protocol.bodies.tables import MASTER_ID, GroupConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
-from roquet.broker.config.broker import MASTER_ID, BrokerConfig
+from roquet.broker.config.broker import BrokerConfig
 from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, RoquetError
 from roquet.protocol.bodies.ha_status import LogRange
-from roquet.protocol.bodies.tables import ClusterInfo, parse
+from roquet.protocol.bodies.tables import MASTER_ID, ClusterInfo, parse
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from roquet.broker.config.broker import MASTER_ID, BrokerConfig, save_role
+from roquet.broker.config.broker import BrokerConfig, save_role
 from roquet.broker.config.store import BrokerRole
 from roquet.broker.ha.follower import MasterFollower
 from roquet.broker.ha.peers import BrokerLiveness, addresses_of, liveness_of, log_range_of
 from roquet.broker.metadata.found_topics import add_found_topics
 from roquet.broker.metadata.metadata import Metadata
 from roquet.errors import ConfigError, Refused, RoquetError
+from roquet.protocol.bodies.tables import MASTER_ID
 from roquet.protocol.headers.admin import PromoteHeader
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from roquet.admin.cluster import Cluster
-from roquet.broker.config.broker import MASTER_ID, BrokerConfig, save_role
+from roquet.broker.config.broker import BrokerConfig, save_role
 from roquet.broker.config.store import BrokerRole
 from roquet.broker.ha.rejoin import Divergence, RejoinStore
 from roquet.cli.access import access
@@ -70,8 +70,10 @@ async def _master_and_id(
         raise ConfigError("no name server is configured: give --namesrv, or --master and --id")
     async with Cluster(config.namesrv_addr, **access()) as cluster:
         brokers = await cluster.brokers()
-    known = brokers[config.broker_name].addresses if config.broker_name in brokers else {}
-    master = master or known.get(MASTER_ID)
+    listed = brokers.get(config.broker_name)
+    known = {} if listed is None else listed.addresses
+    if listed is not None:
+        master = master or listed.master
     if master is None or master == config.address:
         raise ConfigError(
             f"no other master of {config.broker_name} is registered at the name servers: "

@@ -10,8 +10,9 @@ from typing import Final
 
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.pull_result import PullResult, PullStatus
-from roquet.client._net.routes import MASTER_ID, BrokerAddress
+from roquet.client._net.routes import BrokerAddress
 from roquet.errors import ResponseError
+from roquet.protocol.bodies.tables import MASTER_ID
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 
 FLOW_CONTROL_CODE: Final = 215

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from roquet.protocol.bodies.tables import BrokerData, Route
+from roquet.protocol.bodies.tables import MASTER_ID, BrokerData, Route
 from roquet.protocol.records.message import MessageQueue, Permission
 
-MASTER_ID = 0
 TEMPLATE_QUEUES_MAX = 4
 """Maximum number of queues of a topic that a broker creates on the first send."""
 _DIGITS_MAX: Final = 20

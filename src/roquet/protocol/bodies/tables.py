@@ -43,6 +43,14 @@ class DataVersion(Body):
         return DataVersion(now_ms, self.counter + 1, self.state_version)
 
 
+UNIT: Final = 1
+"""Bit of a topic's sysFlag: the topic belongs to a unit."""
+UNIT_SUBSCRIPTION: Final = 2
+"""Bit of a retry topic's sysFlag: its group consumes units."""
+MASTER_ID: Final = 0
+"""The broker id of a master."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig(Body):
     name: Annotated[str, Member("topicName")]
@@ -144,6 +152,11 @@ class BrokerData(Body):
         Mapping[int, str],
         Member("brokerAddrs", read=_read_addresses, write=_write_addresses),
     ]
+
+    @property
+    def master(self) -> str | None:
+        """The master's address."""
+        return self.addresses.get(MASTER_ID)
 
 
 @dataclass(frozen=True, slots=True)
