@@ -131,9 +131,9 @@ class Crowded:
     async def _join(self) -> None:
         """Nobody is told of the others yet: that would be two million messages."""
         members = self.broker.parts.members
-        members._notify = False
+        members.notifies = False
         await self.clients.do(join, self.address)
-        members._notify = True
+        members.notifies = True
         await self.clients.do(go_on_beating, self.address)
 
     async def _hold(self) -> None:

@@ -13,7 +13,6 @@ from roquet.broker.delivery.queue_locks import LeaseTable
 from roquet.broker.handlers.admin.broker import BrokerAdmin
 from roquet.broker.handlers.admin.groups import GroupAdmin
 from roquet.broker.handlers.admin.jobs import Jobs
-from roquet.broker.handlers.admin.stats import StatsAdmin
 from roquet.broker.handlers.admin.topics import TopicAdmin
 from roquet.broker.handlers.locks import LockHandler
 from roquet.broker.handlers.members import MemberHandler
@@ -148,13 +147,13 @@ class World:
         info = RuntimeInfo(config, store, self.delays, now_ms, (), self.measurements.figures)
         lag = GroupLag(metadata, self.consumers, offsets, store, name, self.measurements.tps)
         groups = GroupAdmin(
+            config,
             metadata,
             self.consumers,
             self.producers,
             offsets,
             lag,
             self.slices,
-            is_slave=is_slave,
         )
         deletion = QueueDeletion(store, self.host.runtime(), asyncio.Lock(), self.slices)
         return {
@@ -162,13 +161,16 @@ class World:
             **OffsetHandler(offsets, store, is_slave=is_slave).routes(),
             **LockHandler(LeaseTable(config.limits), now_ms, self.slices, config.limits).routes(),
             **QueryHandler(store, 32, 64, self.slices).routes(),
-            **TopicAdmin(
-                metadata, offsets, store, name, deletion, Jobs(), self.slices, is_slave=is_slave
-            ).routes(),
+            **TopicAdmin(config, metadata, offsets, store, deletion, Jobs(), self.slices).routes(),
             **groups.routes(),
-            **StatsAdmin(self.measurements.stats, lag, metadata, BROKER, self.slices).routes(),
             **BrokerAdmin(
-                config, DataVersion(now_ms()), info, offsets, self.delays, self.slices
+                config,
+                DataVersion(now_ms()),
+                info,
+                offsets,
+                self.delays,
+                self.measurements.stats,
+                self.slices,
             ).routes(),
         }
 

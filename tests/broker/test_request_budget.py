@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from roquet.broker.delivery.long_polls import WOKEN_AT_ONCE
-from roquet.broker.handlers.admin.stats import StatsAdmin
+from roquet.broker.handlers.admin.groups import GroupAdmin
 from roquet.broker.handlers.member_status import MemberStatus
 from roquet.broker.metadata.members import Consumers
 from roquet.broker.metadata.metadata import Metadata
@@ -30,7 +30,7 @@ from roquet.protocol.remoting.command import Command
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection
 from roquet.transport.slices import STEPS_MAX, Slices
-from tests.broker.harness import BROKER, Client, World
+from tests.broker.harness import Client, World
 from tests.broker.served import send, serving, started
 from tests.simulation.simulation import Simulation
 
@@ -78,8 +78,18 @@ def test_the_last_step_copies_what_was_told_of_all_groups_once(world: World) -> 
     """Of 10 MB each copy takes some ms."""
     with_groups(world, 200)
     positions = GroupLag(*_tables(world), lambda topic, group: 0.0)
-    stats = StatsAdmin(world.measurements.stats, positions, world.metadata, BROKER, world.slices)
-    work = stats.consume_stats(Command(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}))
+    groups = GroupAdmin(
+        world.config,
+        world.metadata,
+        world.consumers,
+        world.producers,
+        world.offsets,
+        positions,
+        world.slices,
+    )
+    work = groups.all_consume_stats(
+        Command(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
+    )
     tracemalloc.start()
     try:
         while True:
@@ -140,7 +150,7 @@ def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice
 
 def test_the_members_of_a_group_are_asked_where_they_stand_in_slices(world: World) -> None:
     slices, code = Slices(), RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
-    world.routes.update(MemberStatus(world.consumers, slices).routes())
+    world.routes.update(MemberStatus(world.consumers, slices, world.config.limits).routes())
 
     def stand(request: Command, connection: Connection) -> Command:
         return request.answer(0, body=b'{"messageQueueTable":{}}')

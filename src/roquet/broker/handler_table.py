@@ -13,7 +13,6 @@ from roquet.broker.handlers.admin.cleanup import CleanupAdmin
 from roquet.broker.handlers.admin.groups import GroupAdmin
 from roquet.broker.handlers.admin.ha import HaAdmin
 from roquet.broker.handlers.admin.offsets import OffsetAdmin
-from roquet.broker.handlers.admin.stats import StatsAdmin
 from roquet.broker.handlers.admin.topics import TopicAdmin
 from roquet.broker.handlers.client_proxy import ClientProxy
 from roquet.broker.handlers.fastpath.pull import FastPull
@@ -63,7 +62,9 @@ def routes(parts: Components) -> Routes:
     sends = SendHandler(context, parts.halves, parts.slices)
     pulls = _pull_handler(parts, context)
     handlers = {
-        **_of_producers(parts, context, sends),
+        **sends.routes(),
+        **ReplyHandler(context, sends, parts.tables.producers).routes(),
+        **TransactionHandler(context, parts.halves).routes(),
         **pulls.routes(),
         **_of_consumers(parts, context),
         **parts.members.routes(),
@@ -71,21 +72,6 @@ def routes(parts: Components) -> Routes:
     }
     # Sends first: only runs of sends are cheaper together.
     return Routes(handlers, {FastSend: sends.fast_path, FastPull: pulls.fast_path})
-
-
-def _of_producers(parts: Components, context: SendContext, sends: SendHandler) -> Handlers:
-    """Handlers of sends, replies and ends of transactions."""
-    config = parts.config
-    store = parts.store
-    replies = ReplyHandler(
-        sends,
-        parts.tables.producers,
-        store.config.store_host,
-        context.now_ms,
-        stores=config.store_reply_message_enable,
-    )
-    transactions = TransactionHandler(parts.halves, store, parts.ack_gate, is_slave=config.is_slave)
-    return {**sends.routes(), **replies.routes(), **transactions.routes()}
 
 
 def _pull_handler(parts: Components, context: SendContext) -> PullHandler:
@@ -127,7 +113,6 @@ def _of_admin_tools(parts: Components) -> Handlers:
     """Handlers of requests for topics, groups, members, statistics, old files and replication."""
     config = parts.config
     name = config.broker_name
-    is_slave = config.is_slave
     store = parts.store
     slices = parts.slices
     now_ms = parts.runtime.now_ms
@@ -142,15 +127,20 @@ def _of_admin_tools(parts: Components) -> Handlers:
     figures = (parts.ack_gate.figures, parts.peers.figures)
     info = RuntimeInfo(config, store, delay_offsets, now_ms, figures, measurements.figures)
     admins = (
-        TopicAdmin(metadata, offsets, store, name, deletion, parts.jobs, slices, is_slave=is_slave),
-        GroupAdmin(
-            metadata, consumers, parts.tables.producers, offsets, lag, slices, is_slave=is_slave
-        ),
+        TopicAdmin(config, metadata, offsets, store, deletion, parts.jobs, slices),
+        GroupAdmin(config, metadata, consumers, parts.tables.producers, offsets, lag, slices),
         OffsetAdmin(metadata, consumers, offsets, store, name, slices),
         MemberStatus(consumers, slices, config.limits),
         ClientProxy(consumers, store, name),
-        StatsAdmin(measurements.stats, lag, metadata, config.address, slices),
-        BrokerAdmin(config, DataVersion(now_ms()), info, offsets, delay_offsets, slices),
+        BrokerAdmin(
+            config,
+            DataVersion(now_ms()),
+            info,
+            offsets,
+            delay_offsets,
+            measurements.stats,
+            slices,
+        ),
         CleanupAdmin(store, metadata, parts.cleaning, deletion, parts.jobs),
         HaAdmin(
             config, store, parts.ha_server, None if follower is None else follower.client, now_ms

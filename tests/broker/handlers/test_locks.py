@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from roquet.broker.config.limits import Limits
 from roquet.broker.delivery.queue_locks import LEASE_MS, LeaseTable
 from roquet.broker.handlers.locks import LockHandler
 from roquet.protocol.bodies.tables import QueueLocks, queue_to_json
@@ -87,7 +88,7 @@ def test_thousands_of_queues_are_locked_and_unlocked_in_slices_and_a_few_at_once
 
 def test_of_clients_that_ask_for_the_same_thousands_of_queues_at_once_one_gets_all() -> None:
     """Else each would hold some, and take them from the others only when they let go."""
-    requests = LockHandler(LeaseTable(), lambda: 0.0, Slices())
+    requests = LockHandler(LeaseTable(), lambda: 0.0, Slices(), Limits())
     queues = [queue_to_json(queue) for queue in sorted(MANY)[:2000]]
     asked = {"c": queues, "d": queues[::-1]}
     works = {

@@ -5,10 +5,13 @@ See docs/protocol/producing.md#how-a-broker-makes-a-topic and docs/protocol/cons
 
 from __future__ import annotations
 
+import pytest
+
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import Then
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
+from roquet.errors import Refused
 from roquet.protocol.bodies.tables import (
     DataVersion,
     GroupConfig,
@@ -52,9 +55,10 @@ def test_what_exists_is_given_without_telling_anybody() -> None:
     assert (topics_told.times, groups_told.times) == (4, 1)
 
 
-def test_what_may_not_be_made_is_none_and_nobody_is_told() -> None:
+def test_what_may_not_be_made_is_refused_or_none_and_nobody_is_told() -> None:
     made, topics_told, groups_told = metadata(auto_create=False)
-    assert made.group("g") is None
+    with pytest.raises(Refused, match="consumer group g does not exist"):
+        made.group("g")
     assert made.topic_for_send("T", "TBW102", 4) is None
     assert made.retry_topic(GroupConfig("g" * 121)) is None
     assert (topics_told.times, groups_told.times) == (0, 0)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from roquet.broker.handlers.query import offset_in
 from roquet.broker.metadata.members import Consumers
-from roquet.errors import CallTimeout, ConnectionClosed, MessageError, Refused
+from roquet.errors import CallTimeout, ConnectionClosed, Refused
 from roquet.protocol.headers.members import ConsumeDirectlyHeader, RunningInfoHeader
-from roquet.protocol.records.message import parse_offset_message_id
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.storage.store import Store
@@ -60,11 +60,7 @@ class ClientProxy:
         return channel
 
     def _message(self, message_id: str) -> bytes:
-        try:
-            _, _, at = parse_offset_message_id(message_id)
-        except MessageError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        message = self._store.log.record_at(at)
+        message = self._store.log.record_at(offset_in(message_id))
         if message is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker has no message {message_id}")
         return message

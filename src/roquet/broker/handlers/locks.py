@@ -41,9 +41,9 @@ class LockHandler:
         leases: LeaseTable,
         clock_ms: Callable[[], float],
         slices: Slices,
-        limits: Limits | None = None,
+        limits: Limits,
     ) -> None:
-        self._size_max = (limits or Limits()).json_body_size_max
+        self._size_max = limits.json_body_size_max
         self._leases = leases
         self._clock_ms = clock_ms
         self._slices = slices

@@ -41,12 +41,10 @@ class MemberStatus:
     :param limits: of the size of a member's answer.
     """
 
-    def __init__(
-        self, consumers: Consumers[Connection], slices: Slices, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, consumers: Consumers[Connection], slices: Slices, limits: Limits) -> None:
         self._consumers = consumers
         self._slices = slices
-        self._size_max = (limits or Limits()).json_body_size_max
+        self._size_max = limits.json_body_size_max
         self._requests = LongRequests()
         """Separate from the long requests of `slices`: those must not wait for silent members."""
         self._limited_log = LimitedLog(log)

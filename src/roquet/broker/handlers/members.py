@@ -17,16 +17,16 @@ from typing import Any, Final
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.limits import refuse_beyond
 from roquet.broker.delivery.end_of_turn import EndOfTurn
-from roquet.broker.handlers.pull import check_length, not_allowed
-from roquet.broker.metadata.filter_data import FilterRegistry, compiled
+from roquet.broker.handlers.pull import check_length, compile_filter, refuse_filter_type
+from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.members import Consumers, Member, Producers
 from roquet.broker.metadata.metadata import Metadata
 from roquet.common.limited_log import LimitedLog
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import FilterError, Refused
 from roquet.protocol.bodies.tables import (
+    UNIT_SUBSCRIPTION,
     ConsumerData,
-    GroupConfig,
     Heartbeat,
     Subscription,
     parse_request,
@@ -42,20 +42,19 @@ log = logging.getLogger(__name__)
 
 _NAME_SIZE_MAX: Final = 1024
 """Characters of a client id, group or topic; legal group and topic names have at most 255."""
-_TOLD_AT_ONCE: Final = 64
+_NOTIFIED_AT_ONCE: Final = 64
 """Members that are notified in one turn of the event loop; this takes 1 ms."""
 _SQL_SIZE_MAX: Final = 32 * 1024
 """Characters of all SQL92 expressions in a heartbeat; compiling takes 1 us per character."""
-UNIT_SUBSCRIPTION: Final = 2
-"""Bit of a retry topic's sysFlag: its group consumes units."""
 
 
 class MemberHandler:
     """Updates the member tables on heartbeats, unregistrations and closed connections.
 
     Invariant: a consumer is registered, and the members of its group notified unless there are
-    more than `_TOLD_AT_ONCE`, before its heartbeat is answered: its first pull may follow at once.
-    `_to_tell` has the members of large groups that are still to be notified.
+    more than `_NOTIFIED_AT_ONCE`, before its heartbeat is answered: its first pull may follow at
+    once.
+    `_to_notify` has the members of large groups that are still to be notified.
 
     :param now_ms: the wall clock, by which filters are dated.
     :param clock_ms: a monotonic clock, by which silent clients are found.
@@ -73,11 +72,14 @@ class MemberHandler:
         now_ms: Callable[[], int],
         clock_ms: Callable[[], float],
     ) -> None:
+        self.notifies = config.notify_consumer_ids_changed_enable
+        """Whether members of groups are notified of others that join or leave."""
+        self._config = config
         self._limits = config.limits
         self._limited_log = LimitedLog(log)
-        self._to_tell: dict[str, list[Connection]] = {}
-        self._to_tell_again: dict[str, None] = {}
-        self._telling = EndOfTurn(self._tell_some)
+        self._to_notify: dict[str, list[Connection]] = {}
+        self._to_notify_again: dict[str, None] = {}
+        self._notifying = EndOfTurn(self._notify_some)
         self._consumers = consumers
         self._producers = producers
         self._metadata = metadata
@@ -85,8 +87,6 @@ class MemberHandler:
         self._now_ms = now_ms
         self._clock_ms = clock_ms
         self._store = store
-        self._filter_by_properties = config.filters.enable_property_filter
-        self._notify = config.notify_consumer_ids_changed_enable
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -194,14 +194,17 @@ class MemberHandler:
     def _take_consumer(
         self, connection: Connection, member: Member, data: ConsumerData
     ) -> list[FilterError]:
-        """Register a consumer, even if its group may not be created: then its pulls are refused.
+        """Register a consumer, even if its group may not be created.
 
         :returns: the errors in its filters.
         """
-        group = self._known_group(data.group)
-        if group is not None:
+        try:
+            group = self._metadata.group(data.group)
+        except Refused:
+            pass  # the pulls of this consumer are refused
+        else:
             self._metadata.retry_topic(group, UNIT_SUBSCRIPTION if data.unit_mode else 0)
-        is_news = self._consumers.register(connection, member, data)
+        is_changed = self._consumers.register(connection, member, data)
         disagreement = self._consumers.disagreement(connection, data)
         if disagreement:
             self._limited_log.warning(
@@ -216,71 +219,66 @@ class MemberHandler:
         wrong = self._filters.register(
             data.group, data.subscriptions, max(self._now_ms(), self._store.newest_ms)
         )
-        if is_news:
-            self._tell(data.group)
+        if is_changed:
+            self._notify_members(data.group)
         return wrong
 
-    def _known_group(self, name: str) -> GroupConfig | None:
-        """The group, created if possible; None if it may not be created or there are too many."""
-        try:
-            return self._metadata.group(name)
-        except Refused:
-            return None
-
-    def _tell(self, group_name: str) -> None:
+    def _notify_members(self, group_name: str) -> None:
         """Notify the members of a group that its members changed.
 
         Members that do not read are skipped: all clients rebalance every 20 s anyway.
         """
         group = self._metadata.groups.get(group_name)
-        if not self._notify or (group is not None and not group.notify_consumer_ids_changed_enable):
+        if not self.notifies:
             return
-        if group_name in self._to_tell:
-            self._to_tell_again[group_name] = None
+        if group is not None and not group.notify_consumer_ids_changed_enable:
+            return
+        if group_name in self._to_notify:
+            self._to_notify_again[group_name] = None
             return
         channels = self._consumers.channels(group_name)
-        if len(channels) <= _TOLD_AT_ONCE:
+        if len(channels) <= _NOTIFIED_AT_ONCE:
             _notify(group_name, channels)
         else:
-            self._to_tell[group_name] = channels
-            self._telling.due()
+            self._to_notify[group_name] = channels
+            self._notifying.due()
 
-    def _tell_some(self) -> None:
-        """Notify `_TOLD_AT_ONCE` members of one large group, and schedule the rest.
+    def _notify_some(self) -> None:
+        """Notify `_NOTIFIED_AT_ONCE` members of one large group, and schedule the rest.
 
         All changes meanwhile lead to one more round: when 2,000 members join at the same time, each
         of them need not be notified of each.
         """
-        group_name, channels = self._to_tell.popitem()
-        part, rest = channels[-_TOLD_AT_ONCE:], channels[:-_TOLD_AT_ONCE]
+        group_name, channels = self._to_notify.popitem()
+        part, rest = channels[-_NOTIFIED_AT_ONCE:], channels[:-_NOTIFIED_AT_ONCE]
         _notify(group_name, part)
-        if not rest and group_name in self._to_tell_again:
-            del self._to_tell_again[group_name]
+        if not rest and group_name in self._to_notify_again:
+            del self._to_notify_again[group_name]
             rest = self._consumers.channels(group_name)
         if rest:
-            self._to_tell[group_name] = rest
-        if self._to_tell:
-            self._telling.due()
+            self._to_notify[group_name] = rest
+        if self._to_notify:
+            self._notifying.due()
 
     def unregister(self, request: Command, connection: Connection) -> Command:
         header = UnregisterClientHeader.read(request.fields)
         if header.producer_group:
             self._producers.unregister(connection, header.producer_group)
         if header.consumer_group and self._consumers.unregister(connection, header.consumer_group):
-            self._left(header.consumer_group)
+            self._member_left(header.consumer_group)
         return request.answer(ResponseCode.SUCCESS)
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove the members of a closed connection."""
         self._producers.closed(connection)
         for group in self._consumers.closed(connection):
-            self._left(group)
+            self._member_left(group)
 
-    def _left(self, group: str) -> None:
+    def _member_left(self, group: str) -> None:
         """Notify a group that lost a member; if it was the last one, retire the group's filters."""
         if group not in self._consumers.groups:
             self._filters.unregister(group, self._now_ms())
-        self._tell(group)
+        self._notify_members(group)
 
     def close_silent(self) -> Steps[None]:
         """Close the connections of members without a heartbeat for too long, which removes them."""
@@ -309,16 +307,9 @@ class MemberHandler:
             request.body, _subscription, self._limits.json_body_size_max, "jsonBodySizeMax"
         )
         if subscription is not None and not subscription.is_by_tag:
-            self._check_filter(subscription)
+            refuse_filter_type(self._config, subscription.expression_type)
+            compile_filter(subscription.expression_type, subscription.expression)
         return request.answer(ResponseCode.SUCCESS)
-
-    def _check_filter(self, subscription: Subscription) -> None:
-        if not self._filter_by_properties:
-            raise Refused(ResponseCode.SYSTEM_ERROR, not_allowed(subscription.expression_type))
-        try:
-            compiled(subscription.expression_type, subscription.expression)
-        except FilterError as error:
-            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
 
 
 def _notify(group_name: str, channels: Iterable[Connection]) -> None:

@@ -27,6 +27,7 @@ from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.offsets.moved_event import OffsetMovedEvents
 from roquet.errors import FilterError, Refused
 from roquet.protocol.bodies.tables import BROADCASTING, GroupConfig, Subscription, TopicConfig
+from roquet.protocol.filters.sql92 import SqlExpression
 from roquet.protocol.filters.tags import (
     EVERYTHING,
     EXPRESSION_SIZE_MAX,
@@ -118,8 +119,8 @@ class PullHandler:
         """The fast path of a connection's pulls, which `pull` teaches."""
         return FastPull(
             connection,
-            self._terms,
-            self._look,
+            self._checked_terms,
+            self._commit_and_fetch,
             self._suggested,
             self._found,
             self._traffic,
@@ -133,10 +134,10 @@ class PullHandler:
         """
         began_ms = self._traffic.clock_ms()
         header = PullHeader.read(request.fields)
-        terms = self._terms(header, header.queue_id)
-        group, wanted = terms.group, terms.wanted
-        fetched = self._look(
-            header, wanted, header.queue_id, header.queue_offset, header.commit_offset
+        terms = self._checked_terms(header, header.queue_id)
+        group, message_filter = terms.group, terms.filter
+        fetched = self._commit_and_fetch(
+            header, message_filter, header.queue_id, header.queue_offset, header.commit_offset
         )
         code = self._code(fetched, header)
         dispatch = self._store.dispatch
@@ -148,13 +149,17 @@ class PullHandler:
             )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if header.sys_flag & SUSPEND and code == ResponseCode.PULL_NOT_FOUND:
-            self._hold(request, connection, header, wanted)
+            self._hold(request, connection, header, message_filter)
             return None
-        if fetched.status is FetchStatus.FOUND and not request.is_one_way:
-            self._learn(request, connection, header)
+        if (
+            fetched.status is FetchStatus.FOUND
+            and not request.is_one_way
+            and (fast_pull := connection.fast_paths.get(FastPull)) is not None
+        ):
+            fast_pull.learn(request, header)
         return self._answer(request, header, group, fetched, began_ms)
 
-    def _terms(self, header: PullHeader, queue_id: int) -> PullTerms:
+    def _checked_terms(self, header: PullHeader, queue_id: int) -> PullTerms:
         """Check a pull with this header but another queue id.
 
         :returns: what it shares with the pulls of other queues.
@@ -162,40 +167,34 @@ class PullHandler:
         """
         group = self._group(header.consumer_group)
         topic = self._topic(header.topic, queue_id)
-        return PullTerms(group, self._wanted(header, group), topic.read_queues)
+        return PullTerms(group, self._filter(header, group), topic.read_queues)
 
-    def _look(
+    def _commit_and_fetch(
         self,
         header: PullHeader,
-        wanted: Filter,
+        message_filter: Filter,
         queue_id: int,
         queue_offset: int,
         commit_offset: int,
     ) -> Fetched:
         """Commit the offset that came with a pull, and fetch.
 
-        The fast path calls this, too. The arguments replace queue and offsets of `header`; `_terms`
-        has checked the pull.
+        The fast path calls this, too. The arguments replace queue and offsets of `header`;
+        `_checked_terms` has checked the pull.
         """
         if header.sys_flag & COMMIT_OFFSET and not self._is_slave:
             offset = self._store.within_queue(header.topic, queue_id, commit_offset)
             self._offsets.commit(header.consumer_group, header.topic, queue_id, offset)
-        return self._fetch(header, queue_id, queue_offset, wanted)
+        return self._fetch(header, queue_id, queue_offset, message_filter)
 
     def _fetch(
-        self, header: PullHeader, queue_id: int, queue_offset: int, wanted: Filter
+        self, header: PullHeader, queue_id: int, queue_offset: int, message_filter: Filter
     ) -> Fetched:
         if header.max_msg_nums < 0:
             remark = f"maxMsgNums is {header.max_msg_nums}: it must not be negative"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         count = max(1, min(header.max_msg_nums, COUNT_MAX))
-        return self._store.fetch(header.topic, queue_id, queue_offset, count, wanted)
-
-    def _learn(self, request: Command, connection: Connection, header: PullHeader) -> None:
-        """Cache the header template of this pull for the connection's fast path."""
-        fast_pull = connection.fast_paths.get(FastPull)
-        if fast_pull is not None:
-            fast_pull.learn(request, header)
+        return self._store.fetch(header.topic, queue_id, queue_offset, count, message_filter)
 
     # checks
 
@@ -204,10 +203,6 @@ class PullHandler:
             remark = "this broker serves no reads: brokerPermission does not allow them"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         group = self._metadata.group(name)
-        if group is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist"
-            )
         if not group.consume_enable:
             remark = f"consumer group {name} may not consume: its consumeEnable is false"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
@@ -224,20 +219,20 @@ class PullHandler:
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         return topic
 
-    def _wanted(self, header: PullHeader, group: GroupConfig) -> Filter:
+    def _filter(self, header: PullHeader, group: GroupConfig) -> Filter:
         """The filter of a pull, from the request itself or from the group's heartbeats."""
         if header.sys_flag & SUBSCRIPTION:
             kind = header.expression_type or TAG
             check_length(header.subscription)
             if kind == TAG:
                 return tag_filter(header.subscription)
-            return self._sql_of_request(kind, header)
+            return self._filter_of_request(kind, header)
         subscription = self._subscription(header, group)
         if subscription.class_filter:
             return EVERYTHING
         if subscription.is_by_tag:
             return tag_filter(subscription.expression)
-        return self._sql_of(subscription, header)
+        return self._registered_filter(subscription, header)
 
     def _subscription(self, header: PullHeader, group: GroupConfig) -> Subscription:
         """The group's subscription to the topic, from its heartbeats.
@@ -266,15 +261,15 @@ class PullHandler:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
         return subscription
 
-    def _sql_of(self, subscription: Subscription, header: PullHeader) -> Filter:
+    def _registered_filter(self, subscription: Subscription, header: PullHeader) -> Filter:
         """The filter of a subscription that is not by tag, compiled when its heartbeat came.
 
         :raises Refused: it does not exist, the pull's version is newer, or such filters are not
             allowed.
         """
         group, topic = header.consumer_group, header.topic
-        data, wanted = self._filters.data(topic, group), self._filters.wanted(topic, group)
-        if data is None or wanted is None:
+        data, message_filter = self._filters.data(topic, group), self._filters.wanted(topic, group)
+        if data is None or message_filter is None:
             remark = (
                 f"this broker has no {subscription.expression_type} filter of group {group} for "
                 f"topic {topic}: the answer to the heartbeat says why"
@@ -287,34 +282,27 @@ class PullHandler:
                 "brings the new one"
             )
             raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
-        self._check_filters_allowed(subscription.expression_type)
-        return self._filtering(wanted, header)
+        refuse_filter_type(self._config, subscription.expression_type)
+        return self._for_topic(message_filter, header)
 
-    def _sql_of_request(self, kind: str, header: PullHeader) -> Filter:
+    def _filter_of_request(self, kind: str, header: PullHeader) -> Filter:
         """The filter of an expression that came with the pull.
 
         Apache's broker returns all messages if it cannot compile the expression.
 
         :raises Refused: the expression cannot be compiled, or such filters are not allowed.
         """
-        self._check_filters_allowed(kind)
+        refuse_filter_type(self._config, kind)
         known = self._filters.wanted(header.topic, header.consumer_group)
         if kind == SQL92 and known is not None and known.sql.expression == header.subscription:
-            return self._filtering(known, header)  # extension units may have its filter bits
-        try:
-            sql = compiled(kind, header.subscription or "")
-        except FilterError as error:
-            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-        return self._filtering(SqlFilter(sql), header)
+            return self._for_topic(known, header)  # extension units may have its filter bits
+        sql = compile_filter(kind, header.subscription or "")
+        return self._for_topic(SqlFilter(sql), header)
 
-    def _check_filters_allowed(self, kind: str) -> None:
-        if not self._config.filters.enable_property_filter:
-            raise Refused(ResponseCode.SYSTEM_ERROR, not_allowed(kind))
-
-    def _filtering(self, wanted: SqlFilter, header: PullHeader) -> Filter:
+    def _for_topic(self, message_filter: SqlFilter, header: PullHeader) -> Filter:
         if self._config.filters.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
             return RetryTopicFilter(self._filters, header.topic.removeprefix(RETRY_PREFIX))
-        return wanted
+        return message_filter
 
     def _is_broadcast(self, group: str) -> bool:
         known = self._consumers.groups.get(group)
@@ -352,13 +340,13 @@ class PullHandler:
                 next_offset = header.queue_offset
             if code == ResponseCode.PULL_OFFSET_MOVED:
                 code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
-        self._note(code, header, fetched, began_ms)
+        self._count(code, header, fetched, began_ms)
         fields = PullAnswer(suggested, next_offset, fetched.min_offset, fetched.max_offset).write()
         return request.answer(
             code, fetched.status.value, fields, b"".join(fetched.records)
         ).encode()
 
-    def _note(
+    def _count(
         self, code: ResponseCode, header: PullHeader, fetched: Fetched, began_ms: float
     ) -> None:
         """Count the pull, and report it if its offset was moved; a slave reports nothing."""
@@ -377,7 +365,7 @@ class PullHandler:
             self._moves.note(header, fetched.next_offset)
 
     def _hold(
-        self, request: Command, connection: Connection, header: PullHeader, wanted: Filter
+        self, request: Command, connection: Connection, header: PullHeader, message_filter: Filter
     ) -> None:
         config = self._config
         hold_ms = (
@@ -389,11 +377,11 @@ class PullHandler:
         # The answer needs neither fields nor body; each could hold 16 MiB.
         kept = replace(request, fields={}, body=b"")
         size = len(header.subscription or "") + len(header.consumer_group) + len(header.topic)
-        again = self._again(kept, connection, header, wanted)
+        again = self._fetch_again(kept, connection, header, message_filter)
         self._long_polls.hold(connection, queue, header.queue_offset, hold_ms, again, size)
 
-    def _again(
-        self, request: Command, connection: Connection, header: PullHeader, wanted: Filter
+    def _fetch_again(
+        self, request: Command, connection: Connection, header: PullHeader, message_filter: Filter
     ) -> Callable[[bool], bytes | None]:
         """The function that fetches again for a held pull: see `HeldPull.fetch_again`.
 
@@ -407,19 +395,21 @@ class PullHandler:
         offset = header.queue_offset
 
         def fetch_again(is_due: bool) -> bytes | None:
-            nonlocal offset, wanted
+            nonlocal offset, message_filter
             began_ms = self._traffic.clock_ms()
             self._topic(header.topic, header.queue_id)
             group = self._group(header.consumer_group)
-            wanted_now = wanted if header.sys_flag & SUBSCRIPTION else self._wanted(header, group)
-            if wanted_now != wanted:
-                wanted, offset = wanted_now, header.queue_offset
-            fetched = self._fetch(header, header.queue_id, offset, wanted)
+            filter_now = (
+                message_filter if header.sys_flag & SUBSCRIPTION else self._filter(header, group)
+            )
+            if filter_now != message_filter:
+                message_filter, offset = filter_now, header.queue_offset
+            fetched = self._fetch(header, header.queue_id, offset, message_filter)
             for _ in range(_FETCHES_MAX):
                 if fetched.status is not FetchStatus.NO_MATCHED_MESSAGE:
                     break
                 offset = fetched.next_offset
-                fetched = self._fetch(header, header.queue_id, offset, wanted)
+                fetched = self._fetch(header, header.queue_id, offset, message_filter)
             is_through = fetched.status is not FetchStatus.NO_MATCHED_MESSAGE
             if fetched.status is not FetchStatus.FOUND and is_through and not is_due:
                 return None
@@ -449,9 +439,22 @@ def check_length(expression: str | None) -> None:
         raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
 
 
-def not_allowed(kind: str) -> str:
-    """The remark for a filter that is not by tag, where `enablePropertyFilter` is false."""
-    return (
-        f"this broker does not filter by {kind}; "
-        "enablePropertyFilter=true in its configuration allows it"
-    )
+def refuse_filter_type(config: BrokerConfig, kind: str) -> None:
+    """:raises Refused: `enablePropertyFilter` does not allow filters that are not by tag."""
+    if not config.filters.enable_property_filter:
+        remark = (
+            f"this broker does not filter by {kind}; "
+            "enablePropertyFilter=true in its configuration allows it"
+        )
+        raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def compile_filter(kind: str, expression: str) -> SqlExpression:
+    """Compile a filter that is not by tag.
+
+    :raises Refused: the expression is not valid, or there is no such type of filter.
+    """
+    try:
+        return compiled(kind, expression)
+    except FilterError as error:
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None

@@ -7,9 +7,10 @@ docs/protocol/administration.md#query-by-key.
 from __future__ import annotations
 
 from roquet.common.steps import Steps
-from roquet.errors import Refused
+from roquet.errors import MessageError, Refused
 from roquet.protocol.headers.admin import QueryMessageAnswer, QueryMessageHeader
 from roquet.protocol.headers.offsets import ViewMessageHeader
+from roquet.protocol.records.message import parse_offset_message_id
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.storage.store import Store
@@ -35,7 +36,7 @@ class QueryHandler:
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.QUERY_MESSAGE: self._slices.handler(self.by_key),
-            RequestCode.VIEW_MESSAGE_BY_ID: self.by_place,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.by_offset,
         }
 
     def by_key(self, request: Command) -> Steps[Command]:
@@ -56,13 +57,31 @@ class QueryHandler:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, answer)
         return request.answer(ResponseCode.SUCCESS, None, answer, b"".join(hits.records))
 
-    def by_place(self, request: Command, _: Connection) -> Command:
-        """Return the message at a physical offset.
+    def by_offset(self, request: Command, _: Connection) -> Command:
+        """Return the message at a physical offset."""
+        offset = ViewMessageHeader.read(request.fields).offset
+        return request.answer(ResponseCode.SUCCESS, body=message_at(self._store, offset))
 
-        A client may ask for any offset: `record_at` returns only bytes that are a valid record.
-        """
-        at = ViewMessageHeader.read(request.fields).offset
-        record = self._store.log.record_at(at)
-        if record is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no message at physical offset {at}")
-        return request.answer(ResponseCode.SUCCESS, body=record)
+
+def message_at(store: Store, offset: int) -> bytes:
+    """The record at the physical offset that a client names.
+
+    A client may name any offset: `record_at` returns only bytes that are a valid record.
+
+    :raises Refused: there is none.
+    """
+    record = store.log.record_at(offset)
+    if record is None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"no message at physical offset {offset}")
+    return record
+
+
+def offset_in(message_id: str) -> int:
+    """The physical offset in an offset message id.
+
+    :raises Refused: `message_id` is none.
+    """
+    try:
+        return parse_offset_message_id(message_id)[2]
+    except MessageError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from roquet.broker.handlers.send import SendHandler
-from roquet.broker.handlers.send_answers import encoded_opaque
+from roquet.broker.handlers.send_context import SendContext
+from roquet.broker.handlers.send_plan import encoded_opaque
 from roquet.broker.metadata.members import Producers
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import RoquetError
@@ -35,25 +35,15 @@ PUSH_TIMEOUT_MS: Final = 10_000
 
 
 class ReplyHandler:
-    """Pushes replies to the clients that wait for them.
-
-    :param stores: whether replies are stored, too.
-    """
+    """Pushes replies to the clients that wait for them."""
 
     def __init__(
-        self,
-        sends: SendHandler,
-        producers: Producers[Connection],
-        store_host: bytes,
-        now_ms: Callable[[], int],
-        *,
-        stores: bool,
+        self, send_context: SendContext, sends: SendHandler, producers: Producers[Connection]
     ) -> None:
+        self._send_context = send_context
         self._sends = sends
         self._producers = producers
-        self._store_host = store_host
-        self._now_ms = now_ms
-        self._stores = stores
+        self._stores = send_context.config.store_reply_message_enable
         self._limited_log = LimitedLog(log)
 
     def routes(self) -> dict[int, Handler]:
@@ -118,7 +108,7 @@ class ReplyHandler:
         pairs: dict[str, str],
         connection: Connection,
     ) -> Command:
-        now_ms = self._now_ms()
+        now_ms = self._send_context.now_ms()
         fields = PushReplyHeader(
             header.producer_group,
             header.topic,
@@ -127,7 +117,7 @@ class ReplyHandler:
             header.born_timestamp,
             header.flag,
             host_text(connection.peer_host),
-            host_text(self._store_host),
+            host_text(self._send_context.store.config.store_host),
             now_ms,
             header.default_topic,
             header.default_topic_queue_nums,
@@ -140,4 +130,4 @@ class ReplyHandler:
     def _not_stored(self, request: Command, queue_id: int) -> bytes:
         """The answer to a reply that is not stored: clients read all fields of a send's answer."""
         opaque, is_binary = encoded_opaque(request), request.header_type == BINARY
-        return self._sends.answers.encode(opaque, b"0", b"%d" % queue_id, 0, binary=is_binary)
+        return self._sends.executor.encode(opaque, b"0", b"%d" % queue_id, 0, binary=is_binary)

@@ -12,7 +12,6 @@ from typing import Final
 
 from roquet.broker.handlers.batches import Batches
 from roquet.broker.handlers.fastpath.send import FastSend
-from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.broker.handlers.send_context import SendContext
 from roquet.broker.handlers.send_executor import SendExecutor
 from roquet.broker.handlers.send_plan import SendPlan, SendValues
@@ -43,8 +42,7 @@ class SendHandler:
         self._halves = halves
         self._slices = slices
         self._batches = Batches(send_context)
-        self.answers = SendAnswers(send_context.config.region_id, send_context.config.trace_on)
-        self._executor = SendExecutor(send_context, self.answers)
+        self.executor = SendExecutor(send_context)
         self.planner = SendPlanner(send_context)
 
     def routes(self) -> dict[int, Handler]:
@@ -52,7 +50,7 @@ class SendHandler:
 
     def fast_path(self, connection: Connection) -> FastSend:
         """The fast path of a connection's sends, which `send` teaches."""
-        return FastSend(self._send_context, self._executor, self._batches, connection)
+        return FastSend(self._send_context, self.executor, self._batches, connection)
 
     def send(self, request: Command, connection: Connection) -> Answer:
         """Store what the request sends: a message, a half message, a delayed message or a batch.
@@ -90,11 +88,11 @@ class SendHandler:
             )
             queue = self._store.queue(m.HALF_TOPIC, 0)
         else:
-            queue = self._executor.queue(plan, queue_id)
+            queue = self.executor.queue(plan, queue_id)
             properties = plan.stored_properties(pairs, queue_id)
             keys, tag_code = keys_of(pairs), m.tag_code(pairs.get(m.TAGS))
-            at = self._executor.store(plan, queue, born_ms, body, properties, keys, tag_code)
-        return self._executor.answer(plan, connection, opaque, b"%d" % queue_id, queue, at)
+            at = self.executor.store(plan, queue, born_ms, body, properties, keys, tag_code)
+        return self.executor.answer(plan, connection, opaque, b"%d" % queue_id, queue, at)
 
     def _store_batch(
         self, request: Command, plan: SendPlan, values: SendValues, connection: Connection
@@ -104,9 +102,9 @@ class SendHandler:
         records = yield from self._batches.packed(plan, values)
         # other requests ran between the steps
         self.planner.check_again(plan, request, queue_id)
-        queue = self._executor.queue(plan, queue_id)
+        queue = self.executor.queue(plan, queue_id)
         first, physical = self._store.writer.append_batch(queue, records)
-        answers = self._executor.answers(
+        answers = self.executor.answers(
             plan, connection, (values.opaque,), (b"%d" % queue_id,), (first,), physical
         )
         return answers[0] if answers else None

@@ -9,12 +9,12 @@ from typing import Final
 
 from roquet.broker.config.delay_levels import put_aside, waiting_queue
 from roquet.broker.config.limits import refuse_long_properties
-from roquet.broker.handlers.members import UNIT_SUBSCRIPTION
+from roquet.broker.handlers.query import message_at
 from roquet.broker.handlers.send_context import SendContext, tries_max
 from roquet.broker.metrics.traffic import Traffic
 from roquet.common.java import INT_MAX
 from roquet.errors import Refused
-from roquet.protocol.bodies.tables import GroupConfig, TopicConfig
+from roquet.protocol.bodies.tables import UNIT_SUBSCRIPTION, GroupConfig, TopicConfig
 from roquet.protocol.headers.send import SendBackHeader
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import Record, decode
@@ -53,7 +53,7 @@ class SendBackHandler:
         if group.retry_queues <= 0:
             return answer
         topic = self._retry_topic(group, header)
-        record = self._record(header)
+        record = decode(message_at(self._store, header.offset))
         times_max = tries_max(group, request.version, header.max_reconsume_times)
         if record.reconsume_times >= times_max or header.delay_level < 0:
             copy = self._dead_letter(group, record)
@@ -69,7 +69,7 @@ class SendBackHandler:
         return answer
 
     def _group(self, header: SendBackHeader) -> GroupConfig:
-        group = self._send_context.group(header.group)
+        group = self._send_context.metadata.group(header.group)
         if not self._send_context.config.is_writable:
             remark = "brokerPermission does not allow consumers to send messages back"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
@@ -87,18 +87,6 @@ class SendBackHandler:
         if not topic.perm & m.Permission.WRITE:
             raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic.name} may not be written to")
         return topic
-
-    def _record(self, header: SendBackHeader) -> Record:
-        """The message at the physical offset that the client names.
-
-        A client may name any offset: `record_at` returns only bytes that are a valid record.
-        """
-        data = self._store.log.record_at(header.offset)
-        if data is None:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"no message at physical offset {header.offset}"
-            )
-        return decode(data)
 
     def _dead_letter(self, group: GroupConfig, record: Record) -> NewRecord:
         topic = self._send_context.metadata.dead_letter_topic(group.name)

@@ -70,18 +70,6 @@ class SendContext:
         topics, groups = self.metadata.topic_registry, self.metadata.group_registry
         return TableGuard(topics, groups, topics.version, groups.version)
 
-    def group(self, name: str) -> GroupConfig:
-        """The configuration of a consumer group, created if groups may be created on demand.
-
-        :raises Refused: there is no such group, and an operator has to create it.
-        """
-        group = self.metadata.group(name)
-        if group is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist"
-            )
-        return group
-
 
 def tries_max(group: GroupConfig, version: int, wanted: int | None) -> int:
     """How many times a message is retried before it becomes a dead letter.

@@ -14,6 +14,7 @@ from roquet.errors import Refused
 from roquet.protocol.bodies.tables import DataVersion
 from roquet.protocol.records import message as m
 from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import BINARY, Command
 
 
 class TableGuard(NamedTuple):
@@ -140,3 +141,10 @@ class SendValues(NamedTuple):
     born_ms: int
     pairs: dict[str, str]
     body: bytes
+
+
+def encoded_opaque(request: Command) -> bytes:
+    """The opaque of a request as its answer's header has it (`SendValues.opaque`)."""
+    if request.header_type == BINARY:
+        return request.opaque.to_bytes(4, "big", signed=True)
+    return b"%d" % request.opaque

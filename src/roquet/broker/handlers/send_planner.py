@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.broker.handlers.send_answers import encoded_opaque
 from roquet.broker.handlers.send_context import SendContext, tries_max
-from roquet.broker.handlers.send_plan import SendPlan, SendValues
+from roquet.broker.handlers.send_plan import SendPlan, SendValues, encoded_opaque
 from roquet.broker.transactions.half_messages import is_half_message
 from roquet.errors import MessageError, Refused
-from roquet.protocol.bodies.tables import TopicConfig
+from roquet.protocol.bodies.tables import UNIT, TopicConfig
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import host_bits
@@ -123,7 +122,7 @@ class SendPlanner:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if header.topic in m.NOT_SENDABLE:
             raise Refused(ResponseCode.NO_PERMISSION, f"topic {header.topic} belongs to the broker")
-        sys_flag = 1 if header.unit_mode else 0
+        sys_flag = UNIT if header.unit_mode else 0
         topic = self._send_context.metadata.topic_for_send(
             header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
         )
@@ -147,7 +146,7 @@ class SendPlanner:
         :param version: of the client.
         """
         name = header.topic.removeprefix(m.RETRY_PREFIX)
-        group = self._send_context.group(name)
+        group = self._send_context.metadata.group(name)
         if header.reconsume_times < tries_max(group, version, header.max_reconsume_times):
             return None
         topic = self._send_context.metadata.dead_letter_topic(name)

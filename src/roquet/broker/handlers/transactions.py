@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from roquet.broker.delivery.ack_gate import AckGate
+from roquet.broker.handlers.query import offset_in
+from roquet.broker.handlers.send_context import SendContext
 from roquet.broker.transactions.half_messages import HalfMessages, destination
 from roquet.broker.transactions.open_table import HalfRecord
 from roquet.common.limited_log import LimitedLog
-from roquet.errors import MessageError, Refused, StoreBusy
+from roquet.errors import Refused, StoreBusy
 from roquet.protocol.headers.transactions import (
     COMMIT,
     ROLLBACK,
@@ -25,7 +26,6 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.handling import Answer
 
@@ -38,17 +38,13 @@ class TransactionHandler:
     Invariant: a transaction ends once. A second end changes nothing. An end that names an earlier
     record of a half message (check-backs store it again) ends the same transaction. Both hold as
     far back as this broker has read the half topic.
-
-    :param is_slave: a slave refuses: transactions end at its master.
     """
 
-    def __init__(
-        self, halves: HalfMessages, store: Store, ack_gate: AckGate, *, is_slave: bool
-    ) -> None:
+    def __init__(self, send_context: SendContext, halves: HalfMessages) -> None:
         self._halves = halves
-        self._store = store
-        self._ack_gate = ack_gate
-        self._is_slave = is_slave
+        self._store = send_context.store
+        self._ack_gate = send_context.ack_gate
+        self._is_slave = send_context.config.is_slave
         self._limited_log = LimitedLog(log)
 
     def routes(self) -> dict[int, Handler]:
@@ -173,11 +169,7 @@ class TransactionHandler:
         return request.answer(ResponseCode.SUCCESS)
 
     def _of_id(self, message_id: str) -> Record:
-        try:
-            _, _, at = m.parse_offset_message_id(message_id)
-        except MessageError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        record = self._halves.record_at(at)
+        record = self._halves.record_at(offset_in(message_id))
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker has no message {message_id}")
         return record

@@ -9,9 +9,10 @@ from roquet.broker.config.limits import Limits
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.state_files import Changed, Then
 from roquet.broker.metadata.topics import TopicRegistry, dead_letter_topic, retry_topic
-from roquet.errors import MessageError
+from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies.tables import GroupConfig, GroupTable, TopicConfig, TopicTable
 from roquet.protocol.records.message import check_topic
+from roquet.protocol.remoting.codes import ResponseCode
 
 
 class Metadata:
@@ -42,17 +43,19 @@ class Metadata:
         self.topics: Final[Mapping[str, TopicConfig]] = topics.topics
         self.groups: Final[Mapping[str, GroupConfig]] = groups.groups
 
-    def group(self, name: str) -> GroupConfig | None:
-        """A group, created if that is allowed; None: an admin has to create it first.
+    def group(self, name: str) -> GroupConfig:
+        """A group, created if that is allowed.
 
-        :raises Refused: there are too many groups.
+        :raises Refused: an admin has to create it first, or there are too many groups.
         """
         known = self.groups.get(name)
         if known is not None:
             return known
         created = self.group_registry.create_on_demand(name, self._now_ms())
-        if created is not None:
-            self._groups_changed()
+        if created is None:
+            remark = f"consumer group {name} does not exist"
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        self._groups_changed()
         return created
 
     def topic_for_send(

@@ -1,19 +1,25 @@
-"""Configuration, runtime info and all offsets, for admin tools and slaves: codes 26, 28, 43, 45.
+"""What a broker says of itself to admin tools and slaves: codes 26, 28, 43, 45, 315.
 
-See docs/protocol/administration.md#runtime-information and
-docs/protocol/administration.md#what-a-slave-copies.
+See docs/protocol/administration.md#runtime-information,
+docs/protocol/administration.md#what-a-slave-copies, docs/protocol/administration.md#statistics and
+docs/broker/statistics.md#counts-by-topic-and-group.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.metrics.runtime_info import RuntimeInfo
+from roquet.broker.metrics.stats import Stats
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
 from roquet.common.properties import dump
 from roquet.common.settings import show_settings
 from roquet.common.steps import Steps
+from roquet.errors import Refused
 from roquet.protocol.bodies.sliced import encode_table
 from roquet.protocol.bodies.tables import DataVersion
+from roquet.protocol.headers.admin import StatsHeader
 from roquet.protocol.json.dialect import dump_bytes, dump_dialect
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -22,7 +28,7 @@ from roquet.transport.slices import Slices
 
 
 class BrokerAdmin:
-    """Answers requests for configuration, runtime info, consumer offsets and delay offsets.
+    """Answers requests for configuration, runtime info, statistics, and all offsets.
 
     :param config_version: the data version of the configuration.
     :param offsets: the consumer offsets.
@@ -35,6 +41,7 @@ class BrokerAdmin:
         info: RuntimeInfo,
         offsets: ConsumerOffsets,
         delays: DelayOffsets,
+        stats: Stats,
         slices: Slices,
     ) -> None:
         self._slices = slices
@@ -43,6 +50,7 @@ class BrokerAdmin:
         self._info = info
         self._offsets = offsets
         self._delays = delays
+        self._stats = stats
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -50,6 +58,7 @@ class BrokerAdmin:
             RequestCode.GET_BROKER_RUNTIME_INFO: self._slices.handler(self.runtime_info),
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._slices.handler(self.consumer_offsets),
             RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
+            RequestCode.VIEW_BROKER_STATS_DATA: self._slices.handler(self.stats),
         }
 
     def config(self, request: Command, _: Connection) -> Command:
@@ -60,6 +69,15 @@ class BrokerAdmin:
     def runtime_info(self, request: Command) -> Steps[Command]:
         table = yield from self._info.table()
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"table": table}))
+
+    def stats(self, request: Command) -> Steps[Command]:
+        header = StatsHeader.read(request.fields)
+        windows = yield from self._stats.describe(header.stats_name, header.stats_key)
+        if windows is None:
+            remark = f"there is no statistic {header.stats_name} with the key {header.stats_key}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        body = dump_bytes({name: asdict(summary) for name, summary in windows.items()})
+        return request.answer(ResponseCode.SUCCESS, body=body)
 
     def consumer_offsets(self, request: Command) -> Steps[Command]:
         body = yield from encode_table(self._offsets.to_table(), dump_dialect)

@@ -50,23 +50,13 @@ class CleanupAdmin:
         }
 
     def clean_expired_queues(self, request: Command, connection: Connection) -> None:
-        connection.later.answer(request, self._clean_expired_queues(request))
-
-    async def _clean_expired_queues(self, request: Command) -> Command:
         expired = partial(self._store.old_files.expired_queues, _KEPT)
-        await self._jobs.run(
-            "deletion of expired queues", partial(self._deletion.of_expired, expired)
-        )
-        return request.answer(ResponseCode.SUCCESS)
+        work = partial(self._deletion.of_expired, expired)
+        self._jobs.answer_after("deletion of expired queues", work, request, connection)
 
     def clean_unused_topics(self, request: Command, connection: Connection) -> None:
-        connection.later.answer(request, self._clean_unused_topics(request))
-
-    async def _clean_unused_topics(self, request: Command) -> Command:
-        await self._jobs.run(
-            "deletion of unused topics", partial(self._deletion.of_topics, self._is_unused)
-        )
-        return request.answer(ResponseCode.SUCCESS)
+        work = partial(self._deletion.of_topics, self._is_unused)
+        self._jobs.answer_after("deletion of unused topics", work, request, connection)
 
     def _is_unused(self, topic: str) -> bool:
         return topic not in self._metadata.topics and topic not in _NEVER_UNUSED

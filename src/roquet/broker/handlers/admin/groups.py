@@ -1,4 +1,4 @@
-"""Groups, for admin tools: codes 200, 201, 203, 204, 207, 208, 300, 352.
+"""Groups, for admin tools: codes 200, 201, 203, 204, 207, 208, 300, 317, 352.
 
 See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers,
 docs/protocol/json.md#clients and docs/protocol/json.md#offsets-and-statistics.
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
+from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.handlers.admin.saved import answer_saved, refuse_on_slave
 from roquet.broker.metadata.members import Consumers, Member, Producers
 from roquet.broker.metadata.metadata import Metadata
@@ -20,6 +21,7 @@ from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies.sliced import encode_table
 from roquet.protocol.bodies.tables import GroupConfig, parse_request
 from roquet.protocol.headers.admin import (
+    ConsumeStatsHeader,
     DeleteGroupHeader,
     GroupConfigHeader,
     GroupHeader,
@@ -42,27 +44,25 @@ class GroupAdmin:
 
     :param offsets: the consumer offsets.
     :param lag: computes offsets and backlog of a group.
-    :param is_slave: a slave refuses changes: it copies its groups from its master.
     """
 
     def __init__(
         self,
+        config: BrokerConfig,
         metadata: Metadata,
         consumers: Consumers[Connection],
         producers: Producers[Connection],
         offsets: ConsumerOffsets,
         lag: GroupLag,
         slices: Slices,
-        *,
-        is_slave: bool,
     ) -> None:
+        self._config = config
         self._slices = slices
         self._metadata = metadata
         self._consumers = consumers
         self._producers = producers
         self._offsets = offsets
         self._lag = lag
-        self._is_slave = is_slave
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -77,12 +77,13 @@ class GroupAdmin:
                 self.producer_connections
             ),
             RequestCode.GET_CONSUME_STATS: self._slices.handler(self.consume_stats),
+            RequestCode.GET_BROKER_CONSUME_STATS: self._slices.handler(self.all_consume_stats),
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
         }
 
     def update(self, request: Command, connection: Connection) -> None:
         """Create or change a group; the answer is sent once the table is saved."""
-        refuse_on_slave(self._is_slave)
+        refuse_on_slave(self._config)
         group = parse_request(request.body, GroupConfig.from_json, _GROUP_SIZE_MAX)
         try:
             check_group(group.name)
@@ -91,7 +92,7 @@ class GroupAdmin:
         self._metadata.update_group(group, partial(answer_saved, request, connection))
 
     def delete(self, request: Command, connection: Connection) -> None:
-        refuse_on_slave(self._is_slave)
+        refuse_on_slave(self._config)
         header = DeleteGroupHeader.read(request.fields)
         if header.remove_offset or header.clean_offset:
             self._offsets.forget_group(header.group_name)
@@ -139,6 +140,29 @@ class GroupAdmin:
             topics = yield from lag.topics_of(group)
         body = bytearray()
         yield from lag.stats(group, topics, body)
+        return request.answer(ResponseCode.SUCCESS, body=bytes(body))
+
+    def all_consume_stats(self, request: Command) -> Steps[Command]:
+        """The offsets of every group: a table for each of its topics, or of its ordered ones."""
+        only_ordered = ConsumeStatsHeader.read(request.fields).is_order
+        body = bytearray(
+            b'{"brokerAddr":%b,"consumeStatsList":[' % dump_bytes(self._config.address)
+        )
+        backlog = 0
+        comma = b""
+        for group in list(self._metadata.groups):
+            body += b"%b{%b:[" % (comma, dump_bytes(group))
+            topics = yield from self._lag.topics_of(group)
+            comma = b""
+            for topic in topics:
+                if topic.order or not only_ordered:
+                    body += comma
+                    backlog += yield from self._lag.stats(group, [topic], body)
+                    comma = b","
+            body += b"]}"
+            comma = b","
+            yield
+        body += b'],"totalDiff":%d}' % backlog
         return request.answer(ResponseCode.SUCCESS, body=bytes(body))
 
     def one_group(self, request: Command, _: Connection) -> Command:

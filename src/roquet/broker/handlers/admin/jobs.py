@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from roquet.errors import Refused
 from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,22 @@ class Jobs:
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._waiting: Counter[str] = Counter()
+
+    def answer_after(
+        self,
+        name: str,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        request: Command,
+        connection: Connection,
+    ) -> None:
+        """Answer SUCCESS when the job with this name is done (`run`), or with its error."""
+        connection.later.answer(request, self._done(name, work, request))
+
+    async def _done(
+        self, name: str, work: Callable[[], Coroutine[Any, Any, None]], request: Command
+    ) -> Command:
+        await self.run(name, work)
+        return request.answer(ResponseCode.SUCCESS)
 
     async def run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait for the job with this name; start `work` as that job if none runs.

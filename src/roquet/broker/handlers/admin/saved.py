@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roquet.broker.config.broker import BrokerConfig
 from roquet.errors import Refused
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -27,10 +28,10 @@ def not_saved(error: OSError) -> str:
     )
 
 
-def refuse_on_slave(is_slave: bool) -> None:
+def refuse_on_slave(config: BrokerConfig) -> None:
     """Refuse a change on a slave: a slave copies its tables from its master.
 
     :raises Refused: this broker is a slave.
     """
-    if is_slave:
+    if config.is_slave:
         raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")

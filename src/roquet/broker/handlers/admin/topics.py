@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.handlers.admin.jobs import Jobs
 from roquet.broker.handlers.admin.saved import answer_saved, not_saved, refuse_on_slave
 from roquet.broker.maintenance.queue_deletion import QueueDeletion
@@ -32,30 +33,25 @@ class TopicAdmin:
     """Creates, changes, deletes and describes topics.
 
     :param offsets: the consumer offsets.
-    :param broker_name: as clients know it; answers name queues by it.
-    :param is_slave: a slave refuses changes: it copies its topics from its master.
     """
 
     def __init__(
         self,
+        config: BrokerConfig,
         metadata: Metadata,
         offsets: ConsumerOffsets,
         store: Store,
-        broker_name: str,
         deletion: QueueDeletion,
         jobs: Jobs,
         slices: Slices,
-        *,
-        is_slave: bool,
     ) -> None:
+        self._config = config
         self._slices = slices
         self._metadata = metadata
         self._offsets = offsets
         self._store = store
-        self._broker_name = broker_name
         self._deletion = deletion
         self._jobs = jobs
-        self._is_slave = is_slave
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -72,7 +68,7 @@ class TopicAdmin:
 
         The request's `order` is ignored: name servers say which topics are ordered.
         """
-        refuse_on_slave(self._is_slave)
+        refuse_on_slave(self._config)
         topic = _requested(CreateTopicHeader.read(request.fields))
         self._refuse_system(topic.name)
         self._metadata.update_topic(topic, partial(answer_saved, request, connection))
@@ -82,15 +78,12 @@ class TopicAdmin:
 
         The offsets must not stay: a later topic of this name begins at queue offset 0.
         """
-        refuse_on_slave(self._is_slave)
+        refuse_on_slave(self._config)
         name = TopicHeader.read(request.fields).topic
         _check(name)
         self._refuse_system(name)
-        connection.later.answer(request, self._deleted(name, request))
-
-    async def _deleted(self, name: str, request: Command) -> Command:
-        await self._jobs.run(f"deletion of topic {name}", partial(self._delete, name))
-        return request.answer(ResponseCode.SUCCESS)
+        work = partial(self._delete, name)
+        self._jobs.answer_after(f"deletion of topic {name}", work, request, connection)
 
     async def _delete(self, name: str) -> None:
         await self._deletion.of_topic(name)
@@ -127,7 +120,7 @@ class TopicAdmin:
             name, self._known(name).write_queues
         )
         offsets = yield from encode_object_keys(
-            (queue_key(MessageQueue(name, self._broker_name, queue_id)), bounds)
+            (queue_key(MessageQueue(name, self._config.broker_name, queue_id)), bounds)
             for queue_id, bounds in enumerate(map(partial(self._bounds, name), queue_ids))
         )
         return request.answer(ResponseCode.SUCCESS, body=b'{"offsetTable":%b}' % offsets)

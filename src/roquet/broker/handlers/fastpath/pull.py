@@ -32,15 +32,15 @@ class PullTerms:
     """
 
     group: GroupConfig
-    wanted: Filter
+    filter: Filter
     read_queues: int
 
 
-Terms = Callable[[PullHeader, int], PullTerms]
+FindTerms = Callable[[PullHeader, int], PullTerms]
 """(header, queue id) -> the terms of a pull with this header, but this queue id. Raises Refused."""
-Look = Callable[[PullHeader, Filter, int, int, int], Fetched]
-"""(header, filter, queue id, queue offset, commit offset) -> what a pull fetches that has this
-header, but these numbers."""
+CommitAndFetch = Callable[[PullHeader, Filter, int, int, int], Fetched]
+"""(header, filter, queue id, queue offset, commit offset) -> commits the offset, and what a pull
+fetches that has this header, but these numbers."""
 
 
 class FastPull:
@@ -48,8 +48,6 @@ class FastPull:
 
     A pull that finds none goes to the slow path, which fetches again.
 
-    :param terms: checks a pull and returns its terms.
-    :param look: commits the offset that came with a pull, and fetches.
     :param suggest: the broker id that the answer suggests for the next pull.
     :param found: the response template of FOUND.
     :param log: the store's log, which may skip checks of its files during one `take`.
@@ -58,16 +56,16 @@ class FastPull:
     def __init__(
         self,
         connection: Connection,
-        terms: Terms,
-        look: Look,
+        find_terms: FindTerms,
+        commit_and_fetch: CommitAndFetch,
         suggest: Callable[[GroupConfig, Fetched], int],
         found: ResponseTemplate,
         traffic: Traffic,
         log: CommitLog,
     ) -> None:
         self._connection = connection
-        self._find_terms = terms
-        self._look = look
+        self._find_terms = find_terms
+        self._commit_and_fetch = commit_and_fetch
         self._suggest = suggest
         self._found = found
         self._traffic = traffic
@@ -113,7 +111,9 @@ class FastPull:
             terms = self._terms.get(known)
             if terms is None or queue >= terms.read_queues:
                 terms = self._terms[known] = self._find_terms(header, queue)
-            fetched = self._look(header, terms.wanted, queue, int(queue_offset), int(commit_offset))
+            fetched = self._commit_and_fetch(
+                header, terms.filter, queue, int(queue_offset), int(commit_offset)
+            )
         except Exception as error:
             return self._connection.failure(decode(frame), error).encode()
         if fetched.status is not FetchStatus.FOUND:
@@ -148,9 +148,9 @@ class FastPull:
             self._templates.add(header_template, _LearntPull(header, is_binary))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _LearntPull:
     """The header that pulls of one template have, but for queue id and offsets."""
 
-    def __init__(self, header: PullHeader, is_binary: bool) -> None:
-        self.header = header
-        self.is_binary = is_binary
+    header: PullHeader
+    is_binary: bool
