@@ -23,7 +23,7 @@ from roquet.protocol.remoting.codes import RequestCode
 class QueueBacklog:
     """The offset of a group in one queue, and the queue's end.
 
-    `end` is the offset of the queue's next message, `progress` the group's offset. `last_ms` is the
+    `end` is the offset of the queue's next message, `offset` that of the group. `last_ms` is the
     store time (ms since 1970) of the last message that the group consumed; None if there is
     none, or it was deleted.
     """
@@ -31,13 +31,13 @@ class QueueBacklog:
     group: str
     queue: MessageQueue
     end: int
-    progress: int
+    offset: int
     last_ms: int | None
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """The backlog, in messages."""
-        return max(0, self.end - self.progress)
+        return max(0, self.end - self.offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 
 PROMOTE_TIMEOUT_MS: Final = 20_000
 """The slave asks the other replicas first, and waits for those that may be down."""
-UP_AGAIN_S: Final = 60.0
-LOOK_AGAIN_S: Final = 0.2
+LISTED_TIMEOUT_S: Final = 60.0
+LISTED_PERIOD_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Replicas:
     def master(self) -> Member | None:
         return next((member for member in self.members if member.broker_id == MASTER_ID), None)
 
-    def behind(self, member: Member) -> int | None:
+    def lag(self, member: Member) -> int | None:
         """The lag of a member in bytes; None if it or the master did not answer."""
         master = self.master
         if master is None or master.end is None or member.end is None:
@@ -104,13 +104,13 @@ async def promote(cluster: Cluster, address: str, role: str, *, fenced: bool, fo
     fields = PromoteHeader(role, fenced, forced).write()
     await cluster.ask(address, RequestCode.PROMOTE_SLAVE, fields, PROMOTE_TIMEOUT_MS)
     try:
-        async with asyncio.timeout(UP_AGAIN_S):
+        async with asyncio.timeout(LISTED_TIMEOUT_S):
             while not await _is_master(cluster, address):
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(LISTED_PERIOD_S)
     except TimeoutError:
         text = (
             f"{address} was promoted, but no name server lists it as master after "
-            f"{UP_AGAIN_S:.0f} s: see its log"
+            f"{LISTED_TIMEOUT_S:.0f} s: see its log"
         )
         raise CallTimeout(text) from None
 

@@ -49,7 +49,7 @@ def test_what_groups_have_before_them_is_sampled(
     job = Lag(cluster.name_server, str(tmp_path / "lag"), ("billing",), every_s=0.2, for_s=0.5)
 
     def told(found: Backlog) -> None:
-        seen.append(sum(each.behind for each in found.queues))
+        seen.append(sum(each.lag for each in found.queues))
         if len(seen) == 1:
             send(cluster.name_server, "orders", range(50))
 

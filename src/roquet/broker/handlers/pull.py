@@ -98,7 +98,8 @@ class PullHandler:
         moves: OffsetMovedEvents,
     ) -> None:
         self._config = config
-        self._is_slave = config.is_slave
+        self._is_slave = config.is_slave  # kept: the config's take 0.5 us, for each pull
+        self._is_readable = config.is_readable
         self._store = store
         self._metadata = metadata
         self._consumers = consumers
@@ -199,7 +200,7 @@ class PullHandler:
     # checks
 
     def _group(self, name: str) -> GroupConfig:
-        if not self._config.is_readable:
+        if not self._is_readable:
             remark = "this broker serves no reads: brokerPermission does not allow them"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         group = self._metadata.group(name)

@@ -29,6 +29,7 @@ class SendPlanner:
     def __init__(self, send_context: SendContext) -> None:
         self._send_context = send_context
         self._config = send_context.config
+        self._body_size_max = send_context.config.store.message_size_max
         self._delay_levels = send_context.config.delay_levels
         self._store_host = send_context.store.config.store_host
 
@@ -78,7 +79,7 @@ class SendPlanner:
             self._send_context.ack_gate.waits and pairs.get(m.WAIT) != "false",
             request.header_type == BINARY,
             request.is_one_way,
-            self._config.store.message_size_max,
+            self._body_size_max,
             is_half or m.is_queued(sys_flag),
             self._send_context.guard(),  # last: a topic or group may have been created
         )

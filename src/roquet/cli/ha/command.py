@@ -169,7 +169,7 @@ def _member_rows(found: list[Replicas]) -> Iterator[tuple[str, ...]]:
     for replicas in found:
         for member in replicas.members:
             state, reason = _state(member)
-            lag = None if member.broker_id == 0 else replicas.behind(member)
+            lag = None if member.broker_id == 0 else replicas.lag(member)
             yield (
                 member.name,
                 str(member.broker_id),

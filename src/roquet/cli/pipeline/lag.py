@@ -75,7 +75,7 @@ def lag(
 
         def on_sample(found: Backlog) -> None:
             group_count = len({each.group for each in found.queues})
-            backlog = sum(each.behind for each in found.queues)
+            backlog = sum(each.lag for each in found.queues)
             text = f"{group_count} groups, backlog of {backlog:,} messages"
             show("; ".join([text, *found.troubles]))
 

@@ -140,7 +140,7 @@ def lag_rows(found: Backlog, now_ms: int) -> list[tuple[Any, ...]]:
 def _row(at: QueueBacklog, now: datetime | None) -> tuple[Any, ...]:
     queue = at.queue
     where = (now, at.group, queue.topic, queue.broker_name, queue.queue_id)
-    return (*where, at.end, at.progress, at.behind, _moment(at.last_ms))
+    return (*where, at.end, at.offset, at.lag, _moment(at.last_ms))
 
 
 def _moment(ms: int | None) -> datetime | None:
