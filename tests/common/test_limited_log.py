@@ -3,42 +3,61 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 
 from roquet.common.limited_log import KINDS_MAX, PERIOD_S, LimitedLog, without_numbers
+from tests.simulation.loop import VirtualLoop
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    loop = VirtualLoop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def limited() -> LimitedLog:
+    return LimitedLog(logging.getLogger(__name__))
 
 
 def test_of_one_kind_a_line_leaves_in_each_period_and_the_next_one_counts_the_others(
-    caplog: pytest.LogCaptureFixture,
+    loop: VirtualLoop, limited: LimitedLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limited = LimitedLog(logging.getLogger(__name__))
-    for now in (5.0, 6.0, 4.0 + PERIOD_S, 5.0 + PERIOD_S):
-        limited.warning("refused", now, "refused at=%d", now)
+    for at_s in (5.0, 6.0, 4.0 + PERIOD_S, 5.0 + PERIOD_S):
+        loop.call_at(at_s, limited.warning, "refused", "refused at=%d", at_s)
+    loop.run_for(2 * PERIOD_S)
     assert caplog.messages == [
         "refused at=5",
         f"refused at={5 + PERIOD_S:.0f} (and 2 like it since the last such line)",
     ]
 
 
-def test_kinds_do_not_hold_up_each_other(caplog: pytest.LogCaptureFixture) -> None:
-    limited = LimitedLog(logging.getLogger(__name__))
-    limited.warning("one", 0.0, "one")
-    limited.tell(logging.ERROR, "another", 0.0, "another")
+def test_kinds_do_not_hold_up_each_other(
+    loop: VirtualLoop, limited: LimitedLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop.call_soon(limited.warning, "one", "one")
+    loop.call_soon(limited.tell, logging.ERROR, "another", "another")
+    loop.run_for(0)
     assert [(each.levelno, each.message) for each in caplog.records] == [
         (logging.WARNING, "one"),
         (logging.ERROR, "another"),
     ]
 
 
-def test_of_many_kinds_the_oldest_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
-    limited = LimitedLog(logging.getLogger(__name__))
+def test_of_many_kinds_the_oldest_are_forgotten(
+    loop: VirtualLoop, limited: LimitedLog, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in range(KINDS_MAX + 1):
-        limited.warning(f"kind {number}", 0.0, "refused")
+        loop.call_soon(limited.warning, f"kind {number}", "refused")
+    loop.run_for(0)
     caplog.clear()
 
-    limited.warning(f"kind {KINDS_MAX // 2}", 0.0, "still known")
-    limited.warning("kind 0", 0.0, "forgotten")
+    loop.call_soon(limited.warning, f"kind {KINDS_MAX // 2}", "still known")
+    loop.call_soon(limited.warning, "kind 0", "forgotten")
+    loop.run_for(0)
 
     assert caplog.messages == ["forgotten"]
 

@@ -17,6 +17,7 @@ from roquet.transport.limits import PeerLimits
 from roquet.transport.loop_watchdog import LoopWatchdog
 from roquet.transport.peers import Peers
 from roquet.transport.server import Server
+from tests.simulation.loop import VirtualLoop
 from tests.simulation.simulation import Simulation
 
 SERVER = "10.0.0.1"
@@ -32,8 +33,15 @@ def frame(code: int) -> bytes:
     return Command(code, {}).encode()[4:]
 
 
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    loop = VirtualLoop()
+    yield loop
+    loop.close()
+
+
 def test_a_batch_that_took_long_is_told_of_by_code_and_peer(
-    caplog: pytest.LogCaptureFixture,
+    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = LoopWatchdog(50)
     frames = [
@@ -42,7 +50,8 @@ def test_a_batch_that_took_long_is_told_of_by_code_and_peer(
         frame(RequestCode.PULL_MESSAGE),
         b"odd",
     ]
-    watch.held(0.083, "10.0.0.9:1", frames, 100.0)
+    loop.call_soon(watch.held, 0.083, "10.0.0.9:1", frames)
+    loop.run_for(0)
     assert caplog.messages == [
         "event loop held up: ms=83 peer=10.0.0.9:1 requests=2x11,1x34,1xnone"
     ]
@@ -50,24 +59,27 @@ def test_a_batch_that_took_long_is_told_of_by_code_and_peer(
 
 
 def test_a_peer_that_holds_it_up_for_ever_gets_a_line_a_minute(
-    caplog: pytest.LogCaptureFixture,
+    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = LoopWatchdog(50)
     for second in range(61):
-        watch.held(0.1, "10.0.0.9:1", [frame(34)], float(second))
+        loop.call_at(second, watch.held, 0.1, "10.0.0.9:1", [frame(34)])
+    loop.run_for(61)
     assert len(caplog.messages) == 2
     assert caplog.messages[1].endswith("(and 59 like it since the last such line)")
     assert watch.count == 61
 
 
 def test_a_late_timer_without_a_batch_is_told_of_without_a_name(
-    caplog: pytest.LogCaptureFixture,
+    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = LoopWatchdog(50)
-    watch.look(0.2, 1.0)
+    loop.call_at(1.0, watch.look, 0.2, 1.0)
+    loop.run_for(1)
     assert "ms=200 requests=none" in caplog.text
-    watch.held(0.3, "10.0.0.9:1", [frame(34)], 2.0)
-    watch.look(0.3, 2.0)
+    loop.call_at(2.0, watch.held, 0.3, "10.0.0.9:1", [frame(34)])
+    loop.call_at(2.0, watch.look, 0.3, 2.0)
+    loop.run_for(1)
     assert watch.count == 2, "a batch that was told of makes the timer late, which is no news"
 
 

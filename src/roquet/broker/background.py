@@ -212,9 +212,8 @@ def _failed(store: Store, event: str, error: OSError, limited_log: LimitedLog) -
     succeeds although the bytes are lost.
     """
     if not store.take_failure():
-        now_s = asyncio.get_running_loop().time()
         message = "%s, will be retried: error=%s"
-        limited_log.tell(logging.ERROR, event, now_s, message, event, error)
+        limited_log.tell(logging.ERROR, event, message, event, error)
 
 
 async def checkpoint(

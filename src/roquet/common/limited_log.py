@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from roquet.common.bounded_dict import BoundedDict
+from roquet.common.loop_time import now_s
 
 PERIOD_S: Final = 60.0
 KINDS_MAX: Final = 1000
@@ -14,7 +15,7 @@ KINDS_MAX: Final = 1000
 
 
 class LimitedLog:
-    """A logger that writes at most one line per kind of event in `PERIOD_S`.
+    """A logger that writes at most one line per kind of event in `PERIOD_S`, by the loop's clock.
 
     The next line of the kind says how many were left out.
 
@@ -25,16 +26,16 @@ class LimitedLog:
         self._log = log
         self._told: BoundedDict[str, tuple[float, int]] = BoundedDict(KINDS_MAX)
 
-    def warning(self, kind: str, now: float, message: str, *args: object) -> None:
+    def warning(self, kind: str, message: str, *args: object) -> None:
         """Log at WARNING, as `tell`."""
-        self.tell(logging.WARNING, kind, now, message, *args)
+        self.tell(logging.WARNING, kind, message, *args)
 
-    def tell(self, level: int, kind: str, now: float, message: str, *args: object) -> None:
+    def tell(self, level: int, kind: str, message: str, *args: object) -> None:
         """Log a line, unless one of its kind was logged less than `PERIOD_S` ago.
 
         :param kind: the key of the event; lines of one kind are limited together.
-        :param now: the event loop's clock in seconds.
         """
+        now = now_s()
         told_at, left_out = self._told.get(kind, (-PERIOD_S, 0))
         if now - told_at < PERIOD_S:
             self._told[kind] = told_at, left_out + 1

@@ -243,7 +243,7 @@ class NameServerHandlers:
         shard = checksum(broker.address.encode()) % _LINES_MAX
         kind = f"{text} {connection.peer_host_name} {shard}"
         values = broker.cluster, broker.name, broker.broker_id, broker.address
-        self._limited_log.tell(level, kind, self._clock_ms() / 1000, text, *values, *more)
+        self._limited_log.tell(level, kind, text, *values, *more)
 
     # routes
 
@@ -367,12 +367,11 @@ class NameServerHandlers:
             )
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        now = self._clock_ms() / 1000
         for warning in warnings[:1]:
-            self._limited_log.warning("no setting", now, "%s", warning[:_NAME_SIZE_MAX])
+            self._limited_log.warning("no setting", "%s", warning[:_NAME_SIZE_MAX])
         if config != self._config:
             text = "settings changed by a client: peer=%s names=%s"
-            self._limited_log.warning("changed", now, text, connection.peer_address, _names(pairs))
+            self._limited_log.warning("changed", text, connection.peer_address, _names(pairs))
         self._config = config
         saved = self._save_config({name: value for name, value in pairs if name in known})
         connection.later.answer(request, _answered_when(saved, request))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from roquet.common.limited_log import LimitedLog, without_numbers
-from roquet.common.loop_time import now_ms, now_s
+from roquet.common.loop_time import now_ms
 from roquet.errors import PeerError, StoreError
 from roquet.replication import slave
 from roquet.replication.frames import ChunkStream, report
@@ -157,12 +157,10 @@ class HaClient:
             text += ": master=%s state=%s reason=%s"
             kind = without_numbers(state.reason)
             phase = state.phase.value
-            self._limited_log.warning(kind, now_s(), text, state.master, phase, state.reason)
+            self._limited_log.warning(kind, text, state.master, phase, state.reason)
         elif reason_before and not state.reason and state.phase is slave.Phase.FOLLOWING:
             text = "following the master again: master=%s offset=%d"
-            self._limited_log.tell(
-                logging.INFO, text, now_s(), text, state.master, state.next_offset
-            )
+            self._limited_log.tell(logging.INFO, text, text, state.master, state.next_offset)
 
     @property
     def _current(self) -> _MasterConnection:

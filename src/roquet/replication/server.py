@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from roquet.common.limited_log import LimitedLog, without_numbers
 from roquet.common.listeners import Listeners
-from roquet.common.loop_time import now_ms, now_s
+from roquet.common.loop_time import now_ms
 from roquet.common.shared_places import network_of
 from roquet.errors import PeerError
 from roquet.replication import master
@@ -158,7 +158,7 @@ class HaServer:
             self._connections[connection] = None
             return True
         text = "slave refused: peer=%s reason=%s"
-        self._limited_log.warning(why_not, now_s(), text, connection.address, why_not)
+        self._limited_log.warning(why_not, text, connection.address, why_not)
         return False
 
     def _has_room_for(self, newcomer: _SlaveConnection) -> bool:
@@ -183,7 +183,7 @@ class HaServer:
         text = "slave joined, its reports now count for SYNC_MASTER acknowledgements: "
         text += "peer=%s acked=%d"
         kind, acked = f"joined {connection.host}", connection.slave.acked
-        self._limited_log.tell(logging.INFO, kind, now_s(), text, connection.address, acked)
+        self._limited_log.tell(logging.INFO, kind, text, connection.address, acked)
 
     def moved(self) -> None:
         """Update `slave_count` and `replicated_to` after a slave joined, reported or left."""
@@ -208,7 +208,7 @@ class HaServer:
             text = "connection to the HA port ended, no slave: peer=%s reason=%s"
             # Another kind than that of a slave that disconnects for the same reason.
             kind = f"no slave: {without_numbers(last.reason)}"
-            self._limited_log.warning(kind, now_s(), text, last.address, last.reason)
+            self._limited_log.warning(kind, text, last.address, last.reason)
             return
         before = self._disconnected.pop(connection.host, None)
         self._disconnected[connection.host] = last, connection.slave.heard_ms
@@ -220,7 +220,7 @@ class HaServer:
             kind = f"slave lost {connection.host}"
         if connection.has_acked or not is_same:
             text = "slave disconnected: peer=%s acked=%d reason=%s"
-            self._limited_log.warning(kind, now_s(), text, last.address, last.acked, last.reason)
+            self._limited_log.warning(kind, text, last.address, last.acked, last.reason)
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:

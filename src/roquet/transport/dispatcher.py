@@ -158,7 +158,7 @@ class Dispatcher(Generic[C]):
         took = self._loop.time() - now
         watch = self._peers.watch
         if took >= watch.notable_s:
-            watch.held(took, connection.peer_address, frames, now + took)
+            watch.held(took, connection.peer_address, frames)
         connection.send(answers[0] if len(answers) == 1 else b"".join(answers))
         if self._left:
             rest = self._left + rest

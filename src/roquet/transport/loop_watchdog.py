@@ -58,17 +58,12 @@ class LoopWatchdog:
         self._last_minute = list(self._delays)
         self._minute_ends_s = 0.0
 
-    def held(self, seconds: float, peer: str, frames: Iterable[bytes], now: float) -> None:
-        """Count and log a batch of requests of `peer` that held the loop for `seconds`.
-
-        :param now: the event loop's clock in seconds.
-        """
+    def held(self, seconds: float, peer: str, frames: Iterable[bytes]) -> None:
+        """Count and log a batch of requests of `peer` that held the loop for `seconds`."""
         self._reported_s += seconds
         self._note(int(seconds * 1000))
         message = "event loop held up: ms=%d peer=%s requests=%s"
-        self._limited_log.warning(
-            "requests", now, message, seconds * 1000, peer, _described(frames)
-        )
+        self._limited_log.warning("requests", message, seconds * 1000, peer, _described(frames))
 
     async def run(self) -> None:
         """Measure how late a timer is, every `PERIOD_S`, until cancelled."""
@@ -91,7 +86,7 @@ class LoopWatchdog:
             return
         self._note(late_ms)
         message = "event loop held up: ms=%d requests=none (periodic work, or a busy machine)"
-        self._limited_log.warning("timer", now, message, late_ms)
+        self._limited_log.warning("timer", message, late_ms)
 
     def _note(self, ms: int) -> None:
         self.count += 1

@@ -119,7 +119,7 @@ class Peers:
         if why_not:
             self.refused += 1
             text = "connection refused: peer=%s reason=%s"
-            self._limited_log.warning(why_not, now_s(), text, peer.peer_address, why_not)
+            self._limited_log.warning(why_not, text, peer.peer_address, why_not)
             return False
         self.connections[peer] = None
         self.connections_peak = max(self.connections_peak, len(self.connections))
@@ -157,7 +157,7 @@ class Peers:
         peers = self._of_network[next(iter(self._shares.crowds))]
         ended = max(peers, key=lambda peer: peer.still_s(now)[1])
         text = "connection closed, another address needs one: peer=%s of_its_network=%d limit=%s"
-        self._limited_log.warning("place", now, text, ended.peer_address, len(peers), limit)
+        self._limited_log.warning("place", text, ended.peer_address, len(peers), limit)
         self.ended += 1
         self.closed(ended)
         ended.abort()
@@ -170,13 +170,13 @@ class Peers:
         """
         self.ended += 1
         text = "connection closed, the peer broke the protocol: peer=%s error=%s"
-        self._limited_log.warning("broken", now_s(), text, peer.peer_address, why)
+        self._limited_log.warning("broken", text, peer.peer_address, why)
 
     def failed(self, peer: Named, code: int, why: str) -> None:
         """Log an unexpected error of a request: one line a minute per request code and host."""
         kind = f"failed {code} {peer.peer_host_name}"
         text = "request failed: code=%s peer=%s error=%s"
-        self._limited_log.tell(logging.ERROR, kind, now_s(), text, code, peer.peer_address, why)
+        self._limited_log.tell(logging.ERROR, kind, text, code, peer.peer_address, why)
 
     def no_room(self, code: int, error: OSError) -> None:
         """Log a request that found no room on the drive: one line a minute for all peers."""
@@ -184,9 +184,7 @@ class Peers:
             "no room on the drive, requests that need more room are refused, make room there: "
             "code=%s file=%s error=%s"
         )
-        self._limited_log.tell(
-            logging.ERROR, "no room", now_s(), text, code, error.filename, error.strerror
-        )
+        self._limited_log.tell(logging.ERROR, "no room", text, code, error.filename, error.strerror)
 
     def closed(self, peer: Peer) -> None:
         """Count `peer` no more; harmless if it was never admitted or is removed already."""
@@ -263,7 +261,6 @@ class Peers:
         worst = ranked[0]
         self._limited_log.warning(
             setting,
-            now,
             "connections closed, too many bytes of %s: held=%d %s=%d closed=%d freed=%d first=%s "
             "first_bytes=%d first_still_s=%.0f",
             *(what, before, setting, held.limit, ended, before - held.size),
@@ -291,7 +288,7 @@ class Peers:
                     peer.abort()
                     if why != SILENT:
                         text = "connection closed: peer=%s reason=%s"
-                        self._limited_log.warning("sweep", now, text, peer.peer_address, why)
+                        self._limited_log.warning("sweep", text, peer.peer_address, why)
             self.look()
             if also is not None:
                 also()

@@ -309,7 +309,6 @@ class DelayedDelivery:
         if gone:
             self._limited_log.warning(
                 f"gone {level.number}",
-                self._clock.steady_ms() / 1000,
                 "delayed messages are not in the log any more, they are skipped: level=%d count=%d",
                 level.number,
                 gone,

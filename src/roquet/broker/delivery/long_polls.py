@@ -103,7 +103,6 @@ class LongPolls:
         )
         self._limited_log.warning(
             f"early {reads}",
-            self._now_ms() / 1000,
             f"{text}: peer=%s pulls=%d pullThreadPoolQueueCapacity=%d",
             connection.peer_address,
             self._places.count_of(connection),

@@ -111,7 +111,6 @@ class MemberStatus:
         """Log a member without offsets, at most once a minute: a tool may ask in a loop."""
         self._limited_log.warning(
             "left out",
-            asyncio.get_running_loop().time(),
             "consumer did not report its offsets: peer=%s error=%.200s",
             channel.peer_address,
             why,

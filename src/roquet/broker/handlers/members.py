@@ -8,7 +8,6 @@ docs/pitfalls.md (traps 25 to 28 and 37).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
@@ -209,7 +208,6 @@ class MemberHandler:
         if disagreement:
             self._limited_log.warning(
                 f"disagree {connection.peer_host_name}",
-                asyncio.get_running_loop().time(),
                 "members of a group have different subscriptions, the last heartbeat's are used: "
                 "group=%.200s peer=%s difference=%s",
                 data.group,

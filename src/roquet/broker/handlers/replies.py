@@ -9,7 +9,6 @@ See docs/protocol/producing.md#request-and-reply.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import replace
 from typing import Final
@@ -63,7 +62,6 @@ class ReplyHandler:
         if why_not:
             self._limited_log.warning(
                 "reply",
-                asyncio.get_running_loop().time(),
                 "reply not delivered to the client that waits for it: from=%s error=%s",
                 connection.peer_address,
                 why_not,

@@ -6,7 +6,6 @@ docs/protocol/transactions.md.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from roquet.broker.handlers.query import offset_in
@@ -64,7 +63,6 @@ class TransactionHandler:
             # Clients send the request one-way, so only the log tells (docs/pitfalls.md#trap-43).
             self._limited_log.warning(
                 str(error.code) if isinstance(error, Refused) else type(error).__name__,
-                asyncio.get_running_loop().time(),
                 "client cannot end a transaction: peer=%s error=%s header=%.1000s",
                 connection.peer_address,
                 error,
@@ -162,7 +160,6 @@ class TransactionHandler:
         self._limited_log.tell(
             logging.INFO,
             "resume",
-            asyncio.get_running_loop().time(),
             "check-backs of a transaction restarted: message=%s",
             record.offset_message_id,
         )

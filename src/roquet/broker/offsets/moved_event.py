@@ -5,7 +5,6 @@ See docs/storage/fetch.md#what-a-fetch-answers.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -55,11 +54,9 @@ class OffsetMovedEvents:
         queue = MessageQueue(header.topic, self._broker_name, header.queue_id)
         event = {"consumerGroup": group, "messageQueue": queue_to_json(queue)}
         body = dump_bytes({**event, "offsetNew": new_offset, "offsetRequest": header.queue_offset})
-        now_s = asyncio.get_running_loop().time()
         self._limited_log.tell(
             logging.INFO,
             f"moved {group}",
-            now_s,
             "pull offset is outside its queue, corrected:"
             " group=%s topic=%s queue=%d offset=%d new_offset=%d",
             group,
@@ -72,9 +69,7 @@ class OffsetMovedEvents:
             self._append(body, {m.TAGS: group, m.KEYS: group})
         except (OSError, StoreBusy) as error:
             message = "offset moved event not stored: topic=%s group=%s error=%s"
-            self._limited_log.warning(
-                "not stored", now_s, message, m.OFFSET_MOVED_TOPIC, group, error
-            )
+            self._limited_log.warning("not stored", message, m.OFFSET_MOVED_TOPIC, group, error)
             return
         self._turn.due()
 

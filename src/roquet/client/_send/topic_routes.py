@@ -97,9 +97,8 @@ class TopicRoutes:
         except RouteNotFound:
             pass  # the topic is to be created by this send: the route it will have is known
         except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
-            now = asyncio.get_running_loop().time()
             text = "route not refreshed: topic=%s error=%s"
-            self._limited_log.warning(topic, now, text, topic, str(error) or "no time left")
+            self._limited_log.warning(topic, text, topic, str(error) or "no time left")
 
     def _prepared(self, topic: str, route: Route) -> TopicRoute:
         known = self._known.get(topic)

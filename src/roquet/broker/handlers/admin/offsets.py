@@ -6,7 +6,6 @@ docs/protocol/administration.md#cloning-offsets.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
@@ -142,7 +141,7 @@ class OffsetAdmin:
 
     def _log(self, level: int, kind: str, text: str, *args: object) -> None:
         """Log at most one line per minute and kind: a tool may ask in a loop."""
-        self._limited_log.tell(level, kind, asyncio.get_running_loop().time(), text, *args)
+        self._limited_log.tell(level, kind, text, *args)
 
     # cloning
 
