@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from roquet.common.loop_time import now_s
+
 NEXT_TURN_S: Final = 0.001
 """The shortest timer after which the loop has sent what was written to connections before."""
 
@@ -75,4 +77,4 @@ class ThrottledWork:
     def _run(self) -> None:
         self._timer = None
         self._work()
-        self._ended_s = asyncio.get_running_loop().time()
+        self._ended_s = now_s()

@@ -8,6 +8,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
+from roquet.common.loop_time import now_s
 from roquet.common.runtime import Runtime
 from roquet.storage.files.deletion import Deletion
 
@@ -76,7 +77,7 @@ class DeletionQueue:
     async def run(self) -> None:
         """Delete all files that can be deleted now."""
         for name, row in list(self._rows.items()):
-            if asyncio.get_running_loop().time() >= row.tried_at_s:
+            if now_s() >= row.tried_at_s:
                 await self._delete(row)
             if not row.deletions:
                 del self._rows[name]
@@ -106,4 +107,4 @@ class DeletionQueue:
                 deletion.path,
                 error,
             )
-        row.failed(self._retry_s, asyncio.get_running_loop().time())
+        row.failed(self._retry_s, now_s())

@@ -22,6 +22,7 @@ from roquet.client._consume.pull_request import pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.routes import BrokerAddress, read_addresses
+from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
 from roquet.protocol.bodies.tables import Route, Subscription
 from roquet.protocol.records.message import MessageQueue
@@ -109,8 +110,7 @@ class QueueFetcher:
 
     async def _pull(self) -> float:
         """Pull once and deliver the messages; return the ms to wait before the next pull."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began_s = now_s()
         at, response = await self._context.session.brokers.first(
             self._queue, self._ask, self._addresses
         )
@@ -122,7 +122,7 @@ class QueueFetcher:
         if result.status is PullStatus.OFFSET_ILLEGAL:
             return await self._start_over(result)
         self._deliver(result, at.address)
-        return self._position.advance(result, (loop.time() - began) * 1000)
+        return self._position.advance(result, (now_s() - began_s) * 1000)
 
     def _addresses(self, route: Route, broker_name: str) -> list[BrokerAddress]:
         return read_addresses(route, broker_name, self._position.broker_id)

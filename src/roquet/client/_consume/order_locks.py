@@ -14,6 +14,7 @@ from typing import Final
 from roquet.client._net.routes import masters_only
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import pause
+from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
 from roquet.protocol.bodies.tables import QueueLocks, parse, queue_from_json
 from roquet.protocol.json.dialect import dump_bytes
@@ -51,7 +52,7 @@ class OrderLocks:
 
     def has(self, queue: MessageQueue) -> bool:
         """Whether the queue's lock is valid now."""
-        return self._until.get(queue, 0.0) > asyncio.get_running_loop().time()
+        return self._until.get(queue, 0.0) > now_s()
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock queues; return those that are locked now. Another member may have the others."""
@@ -84,7 +85,7 @@ class OrderLocks:
 
         Without an answer the locks stay as they are.
         """
-        until = asyncio.get_running_loop().time() + VALID_S
+        until = now_s() + VALID_S
         try:
             response = await self._ask(RequestCode.LOCK_BATCH_MQ, queues)
             locked = parse(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from roquet.client._net.name_servers import Call
 from roquet.client._net.route_table import RouteTable
 from roquet.client._net.routes import BrokerAddress, read_addresses
+from roquet.common.loop_time import now_s
 from roquet.errors import CallTimeout, ConnectionClosed, RouteNotFound
 from roquet.protocol.bodies.tables import Route
 from roquet.protocol.records.message import MessageQueue
@@ -103,12 +103,12 @@ class BrokerCalls:
         )
 
     def _avoid(self, at: BrokerAddress, seconds: float) -> None:
-        self._avoided_until[at.address] = asyncio.get_running_loop().time() + seconds
+        self._avoided_until[at.address] = now_s() + seconds
 
     def _least_suspect_first(self, addresses: Iterable[BrokerAddress]) -> list[BrokerAddress]:
         if not self._avoided_until:
             return list(addresses)
-        now = asyncio.get_running_loop().time()
+        now = now_s()
         self._avoided_until = {
             address: until for address, until in self._avoided_until.items() if until > now
         }

@@ -18,6 +18,7 @@ from roquet.client._net.member_calls import (
     running_info_body,
     status_body,
 )
+from roquet.common.loop_time import now_s
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import ConsumerData
 from roquet.protocol.headers.members import ConsumeDirectlyHeader, ConsumerGroupHeader
@@ -118,13 +119,13 @@ class BrokerRequests:
         self, request: Command, member: MemberCallbacks, record: Record, broker_name: str
     ) -> Command | None:
         """The answer with the result; None if the application took longer than brokers wait."""
-        began = asyncio.get_running_loop().time()
+        began = now_s()
         try:
             async with asyncio.timeout(CONSUME_S_MAX):
                 is_done = await member.consume(record, broker_name)
         except TimeoutError:
             return None
-        spent_ms = int((asyncio.get_running_loop().time() - began) * 1000)
+        spent_ms = int((now_s() - began) * 1000)
         return request.answer(ResponseCode.SUCCESS, body=consumed_body(is_done, spent_ms))
 
     def _check_transaction(self, request: Command, connection: Connection) -> None:

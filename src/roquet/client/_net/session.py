@@ -16,6 +16,7 @@ from roquet.client._net.replies import Replies
 from roquet.client._net.route_table import REFRESH_PERIOD_S, RouteTable
 from roquet.client._net.tasks import Tasks, every
 from roquet.client.config import ClientConfig
+from roquet.common.loop_time import now_s
 from roquet.common.runtime import Runtime
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.command import Command
@@ -100,9 +101,9 @@ class Session:
         """A connection to `address`, and the rest of the time in ms."""
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
-            began = asyncio.get_running_loop().time()
+            began = now_s()
             connection = await self._connect(address, timeout_ms)
-            timeout_ms -= int((asyncio.get_running_loop().time() - began) * 1000)
+            timeout_ms -= int((now_s() - began) * 1000)
         return connection, timeout_ms
 
     async def _answered(self, address: str, connection: Connection, call: Awaitable[T]) -> T:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ async def attempt(work: Awaitable[object], what: str, level: int = logging.WARNI
 
 def deadline_after(timeout_ms: float) -> float:
     """The time of the event loop in `timeout_ms` ms."""
-    return asyncio.get_running_loop().time() + timeout_ms / 1000
+    return now_s() + timeout_ms / 1000
 
 
 async def pause(event: asyncio.Event, seconds: float) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
@@ -13,6 +12,7 @@ from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client._send.queue_choice import FAILURE_LATENCY_MS, LatencyFaults, Pick
 from roquet.client._send.topic_routes import TopicRoute, TopicRoutes
 from roquet.client.send_result import SendResult, send_results
+from roquet.common.loop_time import now_s
 from roquet.errors import AccessDenied, CallTimeout, ConnectionClosed, ResponseError
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import ResponseCode
@@ -117,7 +117,7 @@ class Sender:
     def _next_queue(self, topic_route: TopicRoute, failed: set[str]) -> MessageQueue:
         avoided = failed
         if self._faults is not None:
-            avoided = failed | self._faults.avoided(_clock_ms())
+            avoided = failed | self._faults.avoided(now_s() * 1000)
         return topic_route.round_robin.next(topic_route.queues, avoided)
 
     async def _try(
@@ -128,15 +128,15 @@ class Sender:
         deadline: float,
     ) -> list[SendResult]:
         address = topic_route.master(queue)
-        began_ms = _clock_ms()
+        began_s = now_s()
         latency_ms: float = FAILURE_LATENCY_MS
         try:
             request = message.request(self._group, queue, self._session.runtime.now_ms())
             response = await self._session.call(address, request, max(1, _left_ms(deadline)))
-            latency_ms = _clock_ms() - began_ms
+            latency_ms = (now_s() - began_s) * 1000
         finally:
             if self._faults is not None:
-                self._faults.sent(queue.broker_name, latency_ms, _clock_ms())
+                self._faults.sent(queue.broker_name, latency_ms, now_s() * 1000)
         return send_results(
             response, address, message.topic, queue.broker_name, message.unique_keys
         )
@@ -157,12 +157,8 @@ class Sender:
         await self._session.notify(address, request, max(1, _left_ms(deadline)))
 
 
-def _clock_ms() -> float:
-    return asyncio.get_running_loop().time() * 1000
-
-
 def _left_ms(deadline: float) -> int:
-    return int((deadline - asyncio.get_running_loop().time()) * 1000)
+    return int((deadline - now_s()) * 1000)
 
 
 def _may_try_again(error: Exception) -> bool:

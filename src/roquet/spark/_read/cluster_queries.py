@@ -15,6 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from roquet.client.pull_consumer import PullConsumer
+from roquet.common.loop_time import now_s
 from roquet.errors import (
     LASTING,
     CallTimeout,
@@ -218,17 +219,15 @@ class _Patience:
 
     def __init__(self, options: ReadOptions) -> None:
         self._timeout_s = options.no_progress_timeout_ms / 1000
-        self._deadline = asyncio.get_running_loop().time() + self._timeout_s
+        self._deadline = now_s() + self._timeout_s
 
     @property
     def is_over(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._deadline
+        return now_s() >= self._deadline
 
     async def pause(self) -> None:
         """Wait before the next attempt. The last attempt is made at the deadline."""
-        await asyncio.sleep(
-            max(0.0, min(PAUSE_SECONDS_MAX, self._deadline - asyncio.get_running_loop().time()))
-        )
+        await asyncio.sleep(max(0.0, min(PAUSE_SECONDS_MAX, self._deadline - now_s())))
 
     async def call(
         self,

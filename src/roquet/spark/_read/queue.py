@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from roquet.client._consume.pull_result import PullResult
+from roquet.common.loop_time import now_s
 from roquet.errors import LASTING, PeerError, RoquetError
 from roquet.protocol.records.layout import fields_struct
 from roquet.protocol.records.message import MessageQueue
@@ -137,8 +138,7 @@ class RangeReader:
         :returns: an answer that seems to be complete, to be checked with others by `_checked`;
             otherwise records, which are empty if messages were lost.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._options.no_progress_timeout_ms / 1000
+        deadline = now_s() + self._options.no_progress_timeout_ms / 1000
         pause = PAUSE_SECONDS_MIN
         while True:
             bounds = None
@@ -155,10 +155,10 @@ class RangeReader:
                 if (records := self._taken(answer)) is not None:
                     return records
                 bounds = self._bounds(answer)
-            if loop.time() >= deadline:
+            if now_s() >= deadline:
                 self._give_up(bounds, trouble)
                 return Records.joined([])
-            await asyncio.sleep(min(pause, max(deadline - loop.time(), 0)))
+            await asyncio.sleep(min(pause, max(deadline - now_s(), 0)))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     async def _pull(self, offset: int, end: int) -> PullResult:

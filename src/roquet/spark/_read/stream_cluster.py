@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from roquet.client.pull_consumer import PullConsumer
+from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.bodies import mean_size
@@ -165,7 +166,7 @@ class StreamCluster:
         :param positions: the next offset to read of each queue.
         """
         topics = {queue.topic for queue in positions}
-        deadline = asyncio.get_running_loop().time() + self._options.no_progress_timeout_ms / 1000
+        deadline = now_s() + self._options.no_progress_timeout_ms / 1000
         while True:
             listed = set(await ClusterQueries(consumer, self._options).queues(topics))
             troubles = {
@@ -178,7 +179,7 @@ class StreamCluster:
             unlisted = troubles.keys() - away.keys()
             if not away or not self._options.fail_on_data_loss:
                 return listed | unlisted, away
-            if asyncio.get_running_loop().time() >= deadline:
+            if now_s() >= deadline:
                 raise next(iter(away.values()))
             await asyncio.sleep(PAUSE_SECONDS_MAX)
 
