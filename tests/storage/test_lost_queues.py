@@ -29,6 +29,7 @@ from tests.storage.couples import (
     put,
     queue_files,
 )
+from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in
 
 LOST = Path("/s") / FILE
@@ -436,3 +437,93 @@ def test_names_that_are_none_are_left_out(caplog: pytest.LogCaptureFixture) -> N
     disk.delete(LOST)
     lost.load()
     assert not caplog.records
+
+
+def lose(couple: Couple, topic: str = "T", *, steps: int = 0) -> None:
+    """Begin to rebuild a queue of the copy, and take that many steps."""
+    couple.drive.lost_from[queue_files(couple.drive, topic)[-1]] = 0
+    with pytest.raises(UnreadableFile):
+        bodies_in(couple.copy, topic)
+    for _ in range(steps):
+        assert couple.copy.rebuild_queues()
+
+
+@pytest.mark.parametrize("steps", range(3))
+def test_a_topic_that_is_created_again_while_its_queue_is_rebuilt_has_only_new_messages(
+    couple: Couple, steps: int
+) -> None:
+    copy, drive = couple.copy, couple.drive
+    lose(couple, steps=steps)
+    drop_topic(copy, "T")
+    assert not queue_files(drive, "T")
+    for number in range(70):
+        put(copy, 1000 + number, "T")
+        copy.rebuild_queues()
+    rebuild(copy)
+    assert numbers(copy, "T") == list(range(1000, 1070))
+    assert numbers(copy, "other") == list(range(50))
+    copy.make_checkpoint()
+    rebuild(copy)
+    assert LOST not in drive.names.files
+    drive.unmount()
+    assert numbers(opened(drive, copy.config), "T") == list(range(1000, 1070))
+
+
+@pytest.mark.parametrize("steps", range(2))
+def test_a_topic_that_is_deleted_while_its_queue_is_rebuilt_does_not_come_back(
+    couple: Couple, steps: int
+) -> None:
+    copy, drive = couple.copy, couple.drive
+    lose(couple, steps=steps)
+    drop_topic(copy, "T")
+    rebuild(copy)
+    drive.unmount()
+    store = opened(drive, copy.config)
+    assert store.was_crashed
+    assert (store.max_offset("T", 0), queue_files(drive, "T")) == (0, [])
+    assert numbers(store, "other") == list(range(50))
+
+
+def test_a_queue_that_cannot_be_deleted_while_it_is_rebuilt_stays_lost_until_it_is_complete(
+    couple: Couple,
+) -> None:
+    copy, drive = couple.copy, couple.drive
+    lose(couple, steps=1)
+    kept = queue_files(drive, "T")[-1]
+    drive.undeletable[kept] = 0
+    with pytest.raises(OSError, match="not permitted"):
+        drop_topic(copy, "T")
+    assert "1 consume queues are being rebuilt" in copy.remark
+    with pytest.raises(UnreadableFile):
+        put(copy, 50, "T")
+    rebuild(copy)
+    assert numbers(copy, "T") == list(range(PER_FILE * (int(kept.name) // (20 * PER_FILE)), 50))
+    drive.undeletable.clear()
+    drop_topic(copy, "T")
+    put(copy, 50, "T")
+    assert (numbers(copy, "T"), copy.max_offset("T", 0)) == ([50], 1)
+
+
+def delete_queue(store: Store, topic: str) -> None:
+    """Delete the queue of a topic as retention does, which does not forget it."""
+    store.make_checkpoint([store.queue(topic, 0)])
+    store.queue(topic, 0).delete()
+
+
+@pytest.mark.parametrize("delete", [delete_queue, drop_topic])
+@pytest.mark.parametrize("steps", range(3))
+def test_a_queue_that_is_deleted_and_lost_again_is_rebuilt_with_its_new_messages(
+    couple: Couple, steps: int, delete: Callable[[Store, str], None]
+) -> None:
+    """The first rebuild may still run when the second one is wanted."""
+    copy, drive = couple.copy, couple.drive
+    lose(couple, steps=steps)
+    delete(copy, "T")
+    for number in range(7):
+        put(copy, number, "T")
+    lose(couple)
+    rebuild(copy)
+    assert numbers(copy, "T") == list(range(7))
+    assert LOST in drive.names.files, "the new entries are not durable yet"
+    drive.unmount()
+    assert numbers(opened(drive, copy.config), "T") == list(range(7))

@@ -114,7 +114,7 @@ def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> li
 
 
 class _RebuildDispatch(Dispatch):
-    """Dispatches to fresh queues the records that the store's dispatch has dispatched already.
+    """Dispatches to the replacements of lost queues what the store's dispatch has dispatched.
 
     :param lost: the queues that are being rebuilt; records of all others are passed over.
     """
@@ -123,15 +123,14 @@ class _RebuildDispatch(Dispatch):
         self, commit_log: CommitLog, queues: Queues, lost: Iterable[ConsumeQueue], delay_ms: DelayMs
     ) -> None:
         super().__init__(commit_log, queues, None, delay_ms)
-        self.replacements = {queue.name: (queue, queues.fresh(queue)) for queue in lost}
-        """The lost queues, and the fresh ones that will replace them."""
+        self.lost = {queue.name: queue for queue in lost}
         self.position = commit_log.start
         self._hole_ends = HoleScanner(commit_log, commit_log.file_size)
         self._hole_ends.is_whole = True  # the records were dispatched, so none is incomplete
 
     def _queue(self, _at: int, topic: str, queue_id: int) -> ConsumeQueue | None:
-        _, fresh = self.replacements.get((topic, queue_id), (None, None))
-        return fresh
+        lost = self.lost.get((topic, queue_id))
+        return lost.replacement if lost is not None else None
 
     def _log_event(self, text: str, *values: object) -> None:
         """Log nothing: the store's dispatch has logged these events."""
@@ -191,7 +190,7 @@ class QueueRebuild:
     @property
     def remark(self) -> str:
         """How many queues are being rebuilt, for replication status; empty if none."""
-        count = len(self._waiting) + (len(self._dispatch.replacements) if self._dispatch else 0)
+        count = len(self._waiting) + (len(self._dispatch.lost) if self._dispatch else 0)
         return f"{count} consume queues are being rebuilt from the log" if count else ""
 
     def load(self) -> list[ConsumeQueue]:
@@ -294,20 +293,25 @@ class QueueRebuild:
                 self._forget_durable()
                 return None
             for queue in self._waiting:
-                queue.delete_lost()
+                if queue.is_lost:
+                    queue.replace_lost(self._queues.fresh(queue))
             self._dispatch = _RebuildDispatch(
                 self._log, self._queues, self._waiting, self._delay_ms
             )
             self._waiting = []
         if self._dispatch.go_on(position):
             return []
-        rebuilt = list(self._dispatch.replacements.values())
+        self._unsynced.update(self._dispatch.lost.values())
+        rebuilt = [
+            (queue, fresh)
+            for queue in self._dispatch.lost.values()
+            if (fresh := queue.replacement) is not None  # else it was deleted meanwhile
+        ]
         for queue, fresh in rebuilt:
             self._reach(fresh, queue.max_offset)
         self._dispatch = None
-        for queue, fresh in rebuilt:
-            queue.adopt(fresh)
-            self._unsynced.add(queue)
+        for queue, _ in rebuilt:
+            queue.adopt()
             log.warning(
                 "consume queue has been rebuilt: topic=%s queue=%d min_offset=%d max_offset=%d",
                 queue.topic, queue.queue_id, queue.min_offset, queue.max_offset,
@@ -315,7 +319,9 @@ class QueueRebuild:
         return [queue for queue, _ in rebuilt]
 
     def _forget_durable(self) -> None:
-        durable = [queue for queue in self._unsynced if queue.sync_work() is None]
+        durable = {queue for queue in self._unsynced if queue.sync_work() is None}
         if durable:
-            self._lost.remove([queue.name for queue in durable])
-            self._unsynced.difference_update(durable)
+            # a queue that was deleted may have the name of one that is not durable yet
+            names = {queue.name for queue in self._unsynced - durable}
+            self._lost.remove({queue.name for queue in durable} - names)
+            self._unsynced -= durable

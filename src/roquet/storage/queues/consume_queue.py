@@ -118,6 +118,7 @@ class ConsumeQueue:
         "max_offset",
         "min_offset",
         "queue_id",
+        "replacement",
         "room_to",
         "topic",
         "topic_bytes",
@@ -154,6 +155,8 @@ class ConsumeQueue:
         self.is_lost = False
         """Whether the queue is being rebuilt: it has its offsets, but returns and accepts no
         entry."""
+        self.replacement: ConsumeQueue | None = None
+        """The queue that is being filled from the log; None unless this one is lost."""
         self.appended = Appended()
         """The queues of a topic share one; in the schedule topic each delay level has its own."""
 
@@ -612,9 +615,10 @@ class ConsumeQueue:
         self.is_lost = True
         self._leave_file()
 
-    def delete_lost(self) -> None:
+    def replace_lost(self, fresh: ConsumeQueue) -> None:
         """Delete the files that are left of a lost queue; its offsets stay.
 
+        :param fresh: an empty queue of this name, the `replacement` from now on.
         :raises OSError: a file could not be deleted; to be called again.
         """
         kept = self.min_offset, self.max_offset, self.log_end
@@ -623,12 +627,13 @@ class ConsumeQueue:
         finally:
             self.min_offset, self.max_offset, self.log_end = kept
         self._segments = self._segments.lost()
+        self.replacement = fresh
 
-    def adopt(self, fresh: ConsumeQueue) -> None:
-        """Take over files and offsets of `fresh`, a rebuilt queue of this name."""
+    def adopt(self) -> None:
+        """Take over files and offsets of the `replacement`: the queue is not lost any more."""
         for name in self._STATE:
-            setattr(self, name, getattr(fresh, name))
-        self.is_lost = False
+            setattr(self, name, getattr(self.replacement, name))
+        self.replacement, self.is_lost = None, False
 
     def blank_to(self, offset: int, log_at: int) -> None:
         """Write blanks up to queue offset `offset`, unless more than a file of entries is missing.
@@ -649,8 +654,13 @@ class ConsumeQueue:
         the queue is left and the queue continues there, as on the slaves: no message gets an offset
         that another message has on a slave.
 
-        :raises OSError: a file could not be deleted; the queue begins with it.
+        A lost queue is not lost any more: it needs no entry.
+
+        :raises OSError: a file could not be deleted; the queue begins with it, or is still lost.
         """
+        if self.replacement is not None:
+            self.replacement.delete()
+            self.adopt()
         self._leave_file()
         try:
             self._segments.delete()
@@ -661,6 +671,7 @@ class ConsumeQueue:
                 )
             else:
                 self._end_with_files()
+        self.is_lost = False
 
     def drop_all(self) -> None:
         """Delete all entries, which are wrong; the next one may have any offset.
