@@ -527,3 +527,12 @@ def test_a_queue_that_is_deleted_and_lost_again_is_rebuilt_with_its_new_messages
     assert LOST in drive.names.files, "the new entries are not durable yet"
     drive.unmount()
     assert numbers(opened(drive, copy.config), "T") == list(range(7))
+
+
+def test_the_mark_of_a_checkpoint_without_a_lost_queue_counts_all_others(couple: Couple) -> None:
+    copy = couple.copy
+    lose(couple)
+    copy.make_checkpoint([copy.queue("T", 0)])
+    mark = copy.checkpoint.mark
+    assert mark is not None
+    assert (mark.queue_count, mark.entry_count) == (1, copy.max_offset("other", 0))

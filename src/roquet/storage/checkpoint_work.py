@@ -84,7 +84,7 @@ def works(
     """
     syncs, mark = gathered
     queue_count = sum(queue.max_offset > 0 for queue in leaving)
-    entry_count = sum(queue.max_offset for queue in leaving)
+    entry_count = sum(queue.max_offset for queue in leaving if not queue.is_lost)
 
     def sync_all() -> None:
         unreadable: UnreadableFile | None = None
