@@ -140,6 +140,19 @@ def test_only_pairs_of_a_topic_and_a_group_that_both_exist_are_kept(traffic: Tra
     assert set(totals(traffic, "SNDBCK_PUT_NUMS")) == {"T@g"}
 
 
+def test_two_passes_that_drop_the_same_pairs_may_run_side_by_side(traffic: Traffic) -> None:
+    """The windows of statistics are sampled by tasks of their own, whose steps alternate."""
+    for queue_id in range(1000):
+        traffic.given("gone", "g", queue_id, 1, 1, 0.0)
+    first = traffic.keep((), ())
+    second = traffic.keep((), ())
+    next(first)
+    next(second)
+    finished(first)
+    finished(second)
+    assert totals(traffic, "GROUP_GET_NUMS") == {}
+
+
 def test_pulls_may_be_counted_between_the_steps_of_a_pass(traffic: Traffic) -> None:
     for queue_id in range(1000):
         traffic.given("T", "g", queue_id, 1, 1, 0.0)

@@ -104,11 +104,14 @@ class Traffic:
             self._sent_back[topic, group] = before + 1
 
     def keep(self, topics: Container[str], groups: Container[str]) -> Steps[None]:
-        """Drop the totals of all other topics and groups, which were deleted."""
+        """Drop the totals of all other topics and groups, which were deleted.
+
+        Several passes may run at once: each window of the statistics has its own.
+        """
         for part in in_parts(list(self._given), _KEYS):
             for key in part:
                 if key[0] not in topics or key[1] not in groups:
-                    del self._given[key]
+                    self._given.pop(key, None)
             yield
         for pair in [
             pair for pair in self._sent_back if pair[0] not in topics or pair[1] not in groups
