@@ -8,7 +8,6 @@ docs/protocol/administration.md#what-a-slave-copies.
 from __future__ import annotations
 
 from roquet.broker.config.broker import read_config
-from roquet.broker.metrics.runtime_info import duration_text, size_text
 from roquet.common.properties import parse
 from roquet.protocol.bodies.tables import DelayOffsetTable
 from roquet.protocol.remoting.codes import RequestCode
@@ -53,11 +52,6 @@ def test_every_figure_that_tools_look_for_is_there(world: World) -> None:
     assert table["brokerVersionDesc"] == "V4_9_8"
 
 
-def test_an_empty_log_has_no_earliest_message(world: World) -> None:
-    table = world.client().ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
-    assert table["earliestMessageTimeStamp"] == "-1"
-
-
 def test_offsets_are_given_with_bare_integer_keys(world: World) -> None:
     client = world.client()
     world.offsets.commit("g", "T", 0, 5)
@@ -68,14 +62,3 @@ def test_offsets_are_given_with_bare_integer_keys(world: World) -> None:
         == b'{"offsetTable":{"T@g":{0:5,1:6}}}'
     )
     assert client.call(RequestCode.GET_ALL_DELAY_OFFSET).body == b'{"offsetTable":{1:5}}'
-
-
-def test_spans_and_sizes_as_people_read_them() -> None:
-    assert duration_text(90_061_000) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
-    assert [size_text(size) for size in (0, 1023, 1024, 1536 << 20, 1 << 60)] == [
-        "0 B",
-        "1023 B",
-        "1.0 KiB",
-        "1.5 GiB",
-        "1.0 EiB",
-    ]
