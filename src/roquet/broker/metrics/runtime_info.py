@@ -18,7 +18,6 @@ from typing import Final
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.steps import Steps
-from roquet.errors import CorruptRecord
 from roquet.protocol.records.message import SCHEDULE_TOPIC
 from roquet.protocol.records.record import decode
 from roquet.protocol.remoting.codes import VERSION, VERSION_NAME
@@ -116,10 +115,7 @@ class RuntimeInfo:
 
     def _earliest_ms(self, physical: int) -> int:
         record = self._store.log.record_at(physical)
-        try:
-            return -1 if record is None else decode(record).store_ms
-        except CorruptRecord:
-            return -1
+        return -1 if record is None else decode(record).store_ms
 
     def _delay_levels(self) -> dict[str, str]:
         return {
