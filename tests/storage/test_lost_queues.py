@@ -17,6 +17,7 @@ from roquet.common.steps import finished
 from roquet.errors import StoreError, UnreadableFile
 from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.lost_queues import FILE, LostQueues
+from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
 from tests.simulation.disk import Drive
 from tests.storage.couples import (
@@ -183,6 +184,30 @@ def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
         assert store.max_offset("T", 0) == 50
     put(store, 50, "T")
     assert numbers(store, "T") == [50]
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_a_queue_that_was_rebuilt_with_blanks_takes_records_that_are_dispatched(count: int) -> None:
+    """Those of commits, retries and due delayed messages, and all of a slave's."""
+    drive = Drive(random.Random(1))
+    store = opened(drive)
+    for number in range(50):
+        put(store, number, "T")
+    while store.log.end < 3 * LOG_FILE:
+        put(store, 0, "other")
+    store.make_checkpoint()
+    store.log.synced(store.log.end)
+    for deletion in finished(store.old_files.drop_oldest(2)).log:
+        deletion()
+    drive.lost_from[queue_files(drive, "T")[-1]] = 0
+    with pytest.raises(UnreadableFile):
+        put(store, 50, "T")
+    rebuild(store)
+    queue = store.queue("T", 0)
+    for number in range(50, 50 + count):
+        fields = NewRecord(queue, b"%d" % number, b"", 0, 0, 0, bytes(8), bytes(8), 0, 0)
+        store.writer.append_records([fields])
+    assert (queue.max_offset, numbers(store, "T")) == (50 + count, list(range(50, 50 + count)))
 
 
 def test_where_what_is_left_cannot_be_deleted_it_is_tried_again(

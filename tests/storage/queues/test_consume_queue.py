@@ -155,3 +155,21 @@ def test_entries_of_two_files_find_room_only_where_both_are_whole() -> None:
     with pytest.raises(UnreadableFile):
         queue.make_room(14)
     queue.make_room(9)
+
+
+@pytest.mark.parametrize("leap", [1, 12, 20])
+def test_a_queue_that_ends_with_blanks_ends_where_they_say_before_and_after_a_start(
+    tmp_path: Path, leap: int
+) -> None:
+    queue = loaded(tmp_path)
+    for offset in range(10):
+        put(queue, offset, offset * 50, 50, 0)
+    queue.blank_to(10 + leap, 1)
+    assert (queue.max_offset, queue.log_end) == (10 + leap, 500)
+    assert {queue.entry(offset) for offset in range(10, 10 + leap)} == {(500, 2**31 - 1, 0)}
+    queue.close()
+    queue = loaded(tmp_path)
+    assert (queue.max_offset, queue.log_end) == (10 + leap, 500)
+    queue.truncate(501)
+    assert queue.max_offset == 10 + leap
+    queue.close()

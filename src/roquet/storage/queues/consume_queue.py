@@ -284,8 +284,8 @@ class ConsumeQueue:
         queue ascend.
         """
         log_end = self.log_end
-        for blank in range(self.max_offset, offset):
-            self.put(blank, log_end, BLANK_RECORD_SIZE, 0, 0)
+        for _ in range(self.max_offset, offset):
+            self.put_blank(log_end)
 
     def put_blank(self, physical: int) -> None:
         """Write a blank for the damaged record at `physical`; there must be room for it."""
