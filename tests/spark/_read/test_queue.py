@@ -20,6 +20,7 @@ from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import Offsets
 from roquet.spark._read import queue as queue_read
 from roquet.spark._read.queue import NoProgress, RangeReader
+from tests.simulation.loop import VirtualLoop
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OPTIONS = ReadOptions(
@@ -98,46 +99,56 @@ class Faulty(Broker):
         return await super().pull(queue, offset, max_messages=max_messages)
 
 
-async def offsets(
+def chunks(
     broker: Broker, start: int, end: int, options: ReadOptions = OPTIONS
-) -> list[int]:
-    reading = RangeReader(broker, QueueRange(QUEUE, start, end), options)
-    found: list[int] = []
-    while (records := await reading.chunk()) is not None:
-        found += records.queue_offsets.tolist()
-    return found
+) -> list[list[int]]:
+    """The offsets in each chunk of the range, read on virtual time."""
+
+    async def read() -> list[list[int]]:
+        reading = RangeReader(broker, QueueRange(QUEUE, start, end), options)
+        found: list[list[int]] = []
+        while (records := await reading.chunk()) is not None:
+            found.append(records.queue_offsets.tolist())
+        return found
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(read())
+
+
+def offsets(broker: Broker, start: int, end: int, options: ReadOptions = OPTIONS) -> list[int]:
+    return [offset for chunk in chunks(broker, start, end, options) for offset in chunk]
 
 
 def timeout() -> PullResult:
     raise CallTimeout("broker-a did not answer")
 
 
-async def test_a_range_is_read_from_start_to_end_and_not_beyond() -> None:
+def test_a_range_is_read_from_start_to_end_and_not_beyond() -> None:
     broker = Broker(0, 100)
-    assert await offsets(broker, 3, 14) == list(range(3, 14))
+    assert offsets(broker, 3, 14) == list(range(3, 14))
     assert broker.pulls == [3, 7, 11]
 
 
-async def test_ever_more_pulls_are_asked_for_at_once_while_all_goes_well(
+def test_ever_more_pulls_are_asked_for_at_once_while_all_goes_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_read, "AHEAD_MAX", 8)
     broker = Broker(0, 200)
-    assert await offsets(broker, 0, 129) == list(range(129))
+    assert offsets(broker, 0, 129) == list(range(129))
     assert broker.at_once == [1, 2, 4, 8, 8, 8]
     assert broker.pulls == list(range(0, 129, 4)), "none was asked for twice"
 
 
-async def test_what_is_asked_for_at_once_is_bounded_in_bytes(
+def test_what_is_asked_for_at_once_is_bounded_in_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_read, "AHEAD_BYTES", 3 * 4 * len(record(0)))
     broker = Broker(0, 100)
-    assert await offsets(broker, 0, 100) == list(range(100))
+    assert offsets(broker, 0, 100) == list(range(100))
     assert max(broker.at_once) == 3
 
 
-async def test_after_a_failure_few_pulls_are_asked_for_at_once_again() -> None:
+def test_after_a_failure_few_pulls_are_asked_for_at_once_again() -> None:
     class Tired(Broker):
         """Answers no more than four pulls at once."""
 
@@ -148,17 +159,17 @@ async def test_after_a_failure_few_pulls_are_asked_for_at_once_again() -> None:
             return found if len(offsets) <= 4 else [timeout()]
 
     broker = Tired(0, 200)
-    assert await offsets(broker, 0, 100) == list(range(100))
+    assert offsets(broker, 0, 100) == list(range(100))
     assert broker.at_once[:7] == [1, 2, 4, 8, 1, 2, 4]
 
 
-async def test_a_broker_that_gives_less_than_wanted_is_asked_for_what_it_gives() -> None:
+def test_a_broker_that_gives_less_than_wanted_is_asked_for_what_it_gives() -> None:
     class Small(Broker):
         async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> PullResult:
             return await super().pull(queue, offset, max_messages=min(3, max_messages))
 
     broker = Small(0, 100)
-    assert await offsets(broker, 0, 99) == list(range(99))
+    assert offsets(broker, 0, 99) == list(range(99))
     assert broker.pulls == list(range(0, 99, 3)), "none was asked for twice"
 
 
@@ -189,32 +200,28 @@ def test_whatever_brokers_do_each_message_comes_once_and_in_order(
     end: int, gone: frozenset[int], moods: list[int], chunk_records: int
 ) -> None:
     broker = Moody(100, gone, moods)
+    wanted = replace(OPTIONS, fail_on_data_loss=False, no_progress_timeout_ms=600_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(queue_read, "CHUNK_RECORDS", chunk_records)
-        patch.setattr(queue_read, "PAUSE_SECONDS_MIN", 0)
-        found = asyncio.run(offsets(broker, 0, end, replace(OPTIONS, fail_on_data_loss=False)))
+        found = offsets(broker, 0, end, wanted)
     assert found == [offset for offset in range(end) if offset not in gone]
 
 
-async def test_chunks_hold_as_much_as_a_batch_should(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_hold_as_much_as_a_batch_should(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_read, "CHUNK_RECORDS", 6)
-    reading = RangeReader(Broker(0, 100), QueueRange(QUEUE, 0, 11), OPTIONS)
-    sizes = []
-    while (records := await reading.chunk()) is not None:
-        sizes.append(len(records))
-    assert sizes == [6, 5]
+    assert [len(chunk) for chunk in chunks(Broker(0, 100), 0, 11)] == [6, 5]
 
 
-async def test_a_broker_that_comes_back_is_read_on_from_where_it_was_left() -> None:
+def test_a_broker_that_comes_back_is_read_on_from_where_it_was_left() -> None:
     broker = Faulty(10, timeout, timeout)
-    assert await offsets(broker, 0, 10) == list(range(10))
+    assert offsets(broker, 0, 10) == list(range(10))
 
 
-async def test_a_slave_that_lags_is_waited_for() -> None:
+def test_a_slave_that_lags_is_waited_for() -> None:
     def lagging() -> PullResult:
         return answer(0, 0, 0)
 
-    assert await offsets(Faulty(10, lagging, lagging), 0, 10) == list(range(10))
+    assert offsets(Faulty(10, lagging, lagging), 0, 10) == list(range(10))
 
 
 @pytest.mark.parametrize("may_lose", [False, True])
@@ -226,33 +233,45 @@ async def test_a_slave_that_lags_is_waited_for() -> None:
         answer(6, 5, 20, record(5), of_master=False),
     ],
 )
-async def test_what_a_slave_lacks_is_waited_for_and_never_passed_over(
+def test_what_a_slave_lacks_is_waited_for_and_never_passed_over(
     slave: PullResult, may_lose: bool
 ) -> None:
     """It lags, or has lost what is old: whatever it says where to go on, only its master is
     believed.
     """
     wanted = replace(OPTIONS, fail_on_data_loss=not may_lose)
-    assert await offsets(Faulty(20, lambda: slave, lambda: slave), 0, 10, wanted) == list(range(10))
+    assert offsets(Faulty(20, lambda: slave, lambda: slave), 0, 10, wanted) == list(range(10))
     with pytest.raises(MasterAway, match=r"wanted offset 0 of .*, but only a slave answered"):
-        await offsets(Faulty(20, *[lambda: slave] * 1000), 0, 10, wanted)
+        offsets(Faulty(20, *[lambda: slave] * 1000), 0, 10, wanted)
 
 
-async def test_a_part_that_a_slave_left_out_between_answers_is_asked_for_again() -> None:
+def test_a_part_that_a_slave_left_out_between_answers_is_asked_for_again() -> None:
     first = answer(4, 0, 20, record(0) + record(1), of_master=False)
-    assert await offsets(Faulty(20, lambda: first), 0, 10) == list(range(10))
+    assert offsets(Faulty(20, lambda: first), 0, 10) == list(range(10))
 
 
-async def test_silence_ends_in_an_error_even_if_loss_is_allowed() -> None:
+def test_silence_ends_in_an_error_even_if_loss_is_allowed() -> None:
     broker = Faulty(10, *[timeout] * 1000)
     with pytest.raises(
         NoProgress,
         match=r"orders@broker-a:0\[0, 10\): no answer for offset 0 in 0.1 s, last CallTime",
     ):
-        await offsets(broker, 0, 10, replace(OPTIONS, fail_on_data_loss=False))
+        offsets(broker, 0, 10, replace(OPTIONS, fail_on_data_loss=False))
 
 
-async def test_a_broker_that_does_not_let_us_in_is_asked_once() -> None:
+def test_a_silent_broker_is_asked_less_and_less_often_until_the_time_is_over() -> None:
+    asked_at: list[float] = []
+
+    def silent() -> PullResult:
+        asked_at.append(round(asyncio.get_running_loop().time(), 3))
+        raise CallTimeout("broker-a did not answer")
+
+    with pytest.raises(NoProgress, match="no answer for offset 0 in 4 s"):
+        offsets(Faulty(10, *[silent] * 1000), 0, 10, replace(OPTIONS, no_progress_timeout_ms=4000))
+    assert asked_at == [0, 0.05, 0.15, 0.35, 0.75, 1.55, 2.55, 3.55, 4]
+
+
+def test_a_broker_that_does_not_let_us_in_is_asked_once() -> None:
     def deny() -> PullResult:
         raise AccessDenied(1, "No accessKey is configured", "broker-a", "give credentials")
 
@@ -260,33 +279,33 @@ async def test_a_broker_that_does_not_let_us_in_is_asked_once() -> None:
     with pytest.raises(
         AccessDenied, match="broker-a denies access: No accessKey is configured; give credentials"
     ):
-        await offsets(broker, 0, 10)
+        offsets(broker, 0, 10)
 
 
-async def test_a_broker_that_keeps_what_it_has_ends_in_an_error() -> None:
+def test_a_broker_that_keeps_what_it_has_ends_in_an_error() -> None:
     broker = Faulty(10, *[lambda: answer(0, 0, 10)] * 1000)
     with pytest.raises(NoProgress, match="has offset 0 but does not return it"):
-        await offsets(broker, 0, 10)
+        offsets(broker, 0, 10)
 
 
-async def test_messages_removed_before_they_were_read_are_data_loss() -> None:
+def test_messages_removed_before_they_were_read_are_data_loss() -> None:
     with pytest.raises(DataLoss, match="orders@broker-a:0: wanted offsets 2 to 4, min 5, max 20"):
-        await offsets(Broker(5, 20), 2, 10)
+        offsets(Broker(5, 20), 2, 10)
 
 
-async def test_messages_that_never_come_are_data_loss() -> None:
+def test_messages_that_never_come_are_data_loss() -> None:
     with pytest.raises(DataLoss, match="wanted offsets 8 to 11, min 0, max 8"):
-        await offsets(Broker(0, 8), 2, 12)
+        offsets(Broker(0, 8), 2, 12)
 
 
-async def test_messages_missing_between_others_are_data_loss() -> None:
+def test_messages_missing_between_others_are_data_loss() -> None:
     with pytest.raises(DataLoss, match="wanted offsets 0 to 3, 2 of them are missing"):
-        await offsets(Broker(0, 20, gone=frozenset({1, 2})), 0, 10)
+        offsets(Broker(0, 20, gone=frozenset({1, 2})), 0, 10)
 
 
-async def test_a_whole_answer_missing_is_data_loss() -> None:
+def test_a_whole_answer_missing_is_data_loss() -> None:
     with pytest.raises(DataLoss, match="wanted offsets 4 to 7, min 0, max 20"):
-        await offsets(Broker(0, 20, gone=frozenset(range(4, 8))), 0, 10)
+        offsets(Broker(0, 20, gone=frozenset(range(4, 8))), 0, 10)
 
 
 @pytest.mark.parametrize(
@@ -298,18 +317,18 @@ async def test_a_whole_answer_missing_is_data_loss() -> None:
         (Broker(0, 20, gone=frozenset({3, 4, 6, 7, 8})), [2, 5, 9]),
     ],
 )
-async def test_loss_that_is_allowed_is_logged_and_skipped(
+def test_loss_that_is_allowed_is_logged_and_skipped(
     broker: Broker, expected: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await offsets(broker, 2, 10, replace(OPTIONS, fail_on_data_loss=False)) == expected
+    assert offsets(broker, 2, 10, replace(OPTIONS, fail_on_data_loss=False)) == expected
     assert "data loss in queue orders@broker-a:0" in caplog.text
 
 
-async def test_answers_out_of_order_are_refused() -> None:
+def test_answers_out_of_order_are_refused() -> None:
     with pytest.raises(PeerError, match="out of order"):
-        await offsets(Faulty(10, lambda: answer(2, 0, 10, record(1) + record(0))), 0, 10)
+        offsets(Faulty(10, lambda: answer(2, 0, 10, record(1) + record(0))), 0, 10)
 
 
-async def test_answers_that_are_no_records_are_refused() -> None:
+def test_answers_that_are_no_records_are_refused() -> None:
     with pytest.raises(CorruptRecord):
-        await offsets(Faulty(10, lambda: answer(2, 0, 10, b"garbage" * 50)), 0, 10)
+        offsets(Faulty(10, lambda: answer(2, 0, 10, b"garbage" * 50)), 0, 10)
