@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -61,11 +61,15 @@ class Broker:
         self.pulls = 0
         self.bounds_asked: list[Callable[[], None]] = []
         """Each is done, once, when the bounds of a queue are asked for."""
+        self.commits: list[Mapping[str, str]] = []
+        """The fields of all requests to commit an offset, as they came."""
+        self.refuses_commits = False
         self._server = Server(
             {
                 RequestCode.PULL_MESSAGE: self._pull,
                 RequestCode.GET_MIN_OFFSET: lambda request, _: self._bound(request, 0),
                 RequestCode.GET_MAX_OFFSET: lambda request, _: self._bound(request, 1),
+                RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
             }
         )
 
@@ -97,6 +101,12 @@ class Broker:
         return request.answer(
             0, fields={"offset": self._bounds(header.topic, header.queue_id)[which]}
         )
+
+    def _commit(self, request: Command, _: Connection) -> Answer:
+        self.commits.append(request.fields)
+        if self.refuses_commits:
+            return request.answer(ResponseCode.SYSTEM_ERROR, "commits are refused")
+        return request.answer(0)
 
     def _pull(self, request: Command, _: Connection) -> Answer:
         header = PullHeader.read(request.fields)

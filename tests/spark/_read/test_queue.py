@@ -99,9 +99,7 @@ class Faulty(Broker):
         return await super().pull(queue, offset, max_messages=max_messages)
 
 
-def chunks(
-    broker: Broker, start: int, end: int, options: ReadOptions = OPTIONS
-) -> list[list[int]]:
+def chunks(broker: Broker, start: int, end: int, options: ReadOptions = OPTIONS) -> list[list[int]]:
     """The offsets in each chunk of the range, read on virtual time."""
 
     async def read() -> list[list[int]]:

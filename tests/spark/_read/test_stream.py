@@ -469,13 +469,27 @@ def test_batches_are_split_as_in_batch_reads() -> None:
 def test_progress_that_cannot_be_noted_does_not_end_the_query(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with (
-        cluster(Broker(0, queues(3))) as stand_in,
-        querying(stand_in, consumergroup="watched") as query,
-    ):
+    broker = Broker(0, queues(3))
+    broker.refuses_commits = True
+    with cluster(broker) as stand_in, querying(stand_in, consumergroup="watched") as query:
         query.batch()
         query.reader.commit(query.at)
     assert "offset commit failed: group=watched queue=orders@broker-a:0" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "committed"),
+    [({}, []), ({"consumergroup": "watched"}, [("watched", "orders", "0", "3")])],
+)
+def test_progress_is_committed_for_the_group_that_is_named_and_for_no_other(
+    options: dict[str, str], committed: list[tuple[str, ...]]
+) -> None:
+    broker = Broker(0, queues(3))
+    with cluster(broker) as stand_in, querying(stand_in, **options) as query:
+        query.batch()
+        query.reader.commit(query.at)
+    names = ("consumerGroup", "topic", "queueId", "commitOffset")
+    assert [tuple(str(each.get(name)) for name in names) for each in broker.commits] == committed
 
 
 def test_a_reader_travels_to_executors_and_leaves_nothing_behind() -> None:
