@@ -63,17 +63,22 @@ def test_every_option_is_read() -> None:
     )
 
 
-def test_offsets_are_taken_queue_by_queue() -> None:
-    options = ReadOptions.of_batch(
-        NEEDED
-        | {
-            "startingoffsets": '{"orders":{"broker-a":{"0":23,"1":-2}}}',
-            "endingoffsets": '{"orders":{"broker-a":{"0":42,"1":-1}}}',
-        }
-    )
-    assert [options.starting_offsets.of(queue) for queue in (QUEUE_0, QUEUE_1)] == [23, "earliest"]
-    assert [options.ending_offsets.of(queue) for queue in (QUEUE_0, QUEUE_1)] == [42, "latest"]
-    assert options.starting_offsets.of(MessageQueue("orders", "broker-b", 0)) == "earliest"
+def test_a_read_has_its_queues_and_where_it_starts_and_ends() -> None:
+    places = {"startingoffsets": '{"orders":{"broker-a":{"0":23}}}', "endingtimestamp": "9"}
+
+    options = ReadOptions.of_batch(NAMED | ASSIGNED | places)
+
+    assert options.selection == Selection(("orders",), queues=frozenset({QUEUE_0}))
+    assert options.starting_offsets == Offsets("earliest", {QUEUE_0: 23})
+    assert options.ending_offsets == Offsets(AtTime(9), {})
+
+
+def test_a_start_after_all_messages_is_an_error_unless_its_strategy_says_otherwise() -> None:
+    late = NEEDED | {"startingtimestamp": "9"}
+    for of in (ReadOptions.of_batch, ReadOptions.of_stream):
+        assert of(late).starting_offsets.default == AtTime(9, or_latest=False)
+        to_its_end = of(late | {"startingoffsetsbytimestampstrategy": "latest"})
+        assert to_its_end.starting_offsets.default == AtTime(9)
 
 
 @pytest.mark.parametrize(
@@ -82,17 +87,7 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         ({"subscribe": "orders"}, "nameServer is missing"),
         (NEEDED | {"nameserver": "localhost"}, "'localhost' is no host:port"),
         (NEEDED | {"nameserver": "localhost:99999"}, "no host:port"),
-        (
-            {"nameserver": "localhost:9876"},
-            "the topics are missing: give exactly one of subscribe, subscribePattern, assign",
-        ),
         (NEEDED | {"topic": "orders"}, "same option"),
-        (
-            NEEDED | {"subscribepattern": "o.*"},
-            "subscribe and subscribePattern are given: give exactly one of",
-        ),
-        (NEEDED | {"assign": "{}"}, "subscribe and assign are given: give exactly one of"),
-        (NEEDED | {"subscribe": "no blanks"}, "topic name 'no blanks'"),
         (NEEDED | {"startingofset": "earliest"}, "did you mean startingOffsets"),
         (NEEDED | {"nameserverr": "x:1"}, "did you mean nameServer"),
         (
@@ -107,36 +102,6 @@ def test_offsets_are_taken_queue_by_queue() -> None:
             NEEDED | {"endingoffsets": "earliest"},
             "endingOffsets: 'earliest' is not possible for a batch read",
         ),
-        (NEEDED | {"startingoffsets": "soon"}, "'soon' is no valid value, give"),
-        (NEEDED | {"startingoffsets": "[1]"}, r"\[1\] is no JSON object"),
-        (
-            NEEDED | {"startingoffsets": '{"orders":{"broker-a":3}}'},
-            "3 is no JSON object",
-        ),
-        (
-            NEEDED | {"startingoffsets": '{"order":{"broker-a":{"0":3}}}'},
-            "topic 'order' is not subscribed",
-        ),
-        (
-            NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"x":3}}}'},
-            "queue 'x' of orders@broker-a",
-        ),
-        (
-            NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-3}}}'},
-            "-3 of orders@broker-a:0 is no offset",
-        ),
-        (
-            NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":true}}}'},
-            "true of orders@broker-a:0 is no offset",
-        ),
-        (
-            NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-1}}}'},
-            "-1 .latest. of orders@broker-a:0 is not possible",
-        ),
-        (
-            NEEDED | {"endingoffsets": '{"orders":{"broker-a":{"0":-2}}}'},
-            "-2 .earliest. of orders@broker-a:0 is not possible",
-        ),
         (NEEDED | {"failondataloss": "no"}, "'no' is none of true, false"),
         (NEEDED | {"pullbatchsize": "0"}, "pullBatchSize: '0' is no whole number above 0"),
         (NEEDED | {"minpartitions": "-1"}, "minPartitions: '-1'"),
@@ -144,45 +109,6 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"tags": "||"}, "tags separated by"),
         (NEEDED | {"subexpression": "||"}, "tags: give tags separated by"),
         (NEEDED | {"tags": "A", "subexpression": "A"}, "same option"),
-        (
-            NAMED | {"subscribepattern": "["},
-            r"subscribePattern: '\[' is no regular expression: unterminated",
-        ),
-        (NAMED | {"subscribepattern": ""}, "subscribePattern: give a regular expression"),
-        (
-            NAMED | {"subscribepattern": "o.*", "startingoffsets": '{"x":{"b":{"0":1}}}'},
-            "topic 'x' is not subscribed",
-        ),
-        (NAMED | {"assign": "orders"}, "assign: 'orders' is no valid value, give JSON such as"),
-        (NAMED | {"assign": "[]"}, r"assign: \[\] is no JSON object"),
-        (
-            NAMED | {"assign": '{"orders":{"broker-a":{"0":1}}}'},
-            "is no list of queue ids, give",
-        ),
-        (
-            NAMED | {"assign": '{"orders":{"broker-a":[-1]}}'},
-            "queue -1 of orders@broker-a is no queue id",
-        ),
-        (NAMED | {"assign": '{"orders":{"broker-a":[]}}'}, "assign: names no queue"),
-        (NAMED | {"assign": '{"no blanks":{"broker-a":[0]}}'}, "topic name 'no blanks'"),
-        (
-            NAMED | ASSIGNED | {"startingoffsets": '{"orders":{"broker-a":{"1":1}}}'},
-            "orders@broker-a:1 is not assigned",
-        ),
-        (
-            NEEDED | {"startingtimestamp": "yesterday"},
-            "startingTimestamp: 'yesterday' is no time in milliseconds",
-        ),
-        (NEEDED | {"endingtimestamp": "-1"}, "endingTimestamp: '-1' is no time"),
-        (
-            NEEDED | {"startingoffsetsbytimestamp": "5"},
-            "startingOffsetsByTimestamp: 5 is no JSON object",
-        ),
-        (
-            NEEDED | {"endingoffsetsbytimestamp": '{"orders":{"b":{"0":true}}}'},
-            "True of orders@b:0 is no time",
-        ),
-        (NEEDED | {"startingoffsetsbytimestampstrategy": "any"}, "'any' is none of error, latest"),
         (NEEDED | {"groupidprefix": "a b"}, "groupIdPrefix: group name 'a b'"),
         (NEEDED | {"consumergroup": ""}, "consumerGroup: the group's name is blank"),
         (NEEDED | {"maxoffsetspertrigger": "5"}, "maxOffsetsPerTrigger: only streams have it"),
@@ -262,26 +188,6 @@ def test_a_delay_is_read_as_spark_reads_times(text: str, ms: int) -> None:
     assert options.max_trigger_delay_ms == ms
 
 
-def test_one_time_for_all_comes_before_times_by_queue_and_these_before_offsets() -> None:
-    by_queue = NEEDED | {
-        "startingoffsets": "earliest",
-        "startingoffsetsbytimestamp": '{"orders":{"broker-a":{"0":7}}}',
-    }
-    for_all = by_queue | {"startingtimestamp": "9", "startingoffsetsbytimestampstrategy": "latest"}
-    by_time = ReadOptions.of_stream(by_queue).starting_offsets
-    assert [by_time.of(queue) for queue in (QUEUE_0, QUEUE_1)] == [
-        AtTime(7, or_latest=False),
-        "latest",
-    ]
-    assert ReadOptions.of_stream(for_all).starting_offsets == Offsets(AtTime(9), {})
-
-
-def test_an_end_by_time_is_the_latest_where_no_message_is_that_young() -> None:
-    assert ReadOptions.of_batch(NEEDED | {"endingtimestamp": "9"}).ending_offsets == Offsets(
-        AtTime(9), {}
-    )
-
-
 def test_names_of_rocketmq_spark_are_known() -> None:
     options = ReadOptions.of_stream(
         NAMED | {"topic": "orders", "subexpression": "A||B", "pulltimeout": "7"}
@@ -296,27 +202,4 @@ def test_brokers_see_one_group_for_all_reads_unless_one_is_given() -> None:
     assert (
         ReadOptions.of_batch(NEEDED | {"groupidprefix": "reports", "consumergroup": "g"}).group
         == "g"
-    )
-
-
-@pytest.mark.parametrize(
-    ("pattern", "topic", "wanted"),
-    [
-        (".*", "orders", True),
-        ("ord", "orders", False),
-        (".*", "%RETRY%g", False),
-        ("%RETRY%.*", "%RETRY%g", True),
-        (".*", "rmq_sys_x", False),
-        ("rmq_sys_.*|orders", "rmq_sys_x", True),
-        (".*", "TBW102", False),
-        ("TBW102", "TBW102", True),
-        (".*", "broker-a", False),
-        (".*", "broker-a_REPLY_TOPIC", False),
-    ],
-)
-def test_a_pattern_means_the_topics_of_applications_unless_it_names_others(
-    pattern: str, topic: str, wanted: bool
-) -> None:
-    assert Selection(pattern=pattern).topics_among([topic], ["broker-a"]) == (
-        (topic,) if wanted else ()
     )
