@@ -11,10 +11,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.errors import CorruptRecord
@@ -28,13 +27,11 @@ from roquet.protocol.records.message import (
 from roquet.protocol.records.record import Record, decode_all, host_text
 from roquet.spark._arrow import bodies, columns
 from roquet.spark._arrow.columns import BadBody, decode
-from roquet.spark._arrow.records import LARGE, Records
+from roquet.spark._arrow.records import Records
 from roquet.spark._arrow.schema import ARROW_SCHEMA
-from roquet.spark._arrow.slices import binary
 from tests.protocol.examples import RECORD, STORED
+from tests.spark._arrow.examples import A_WHILE, RECORDS, compressed, squeezed
 
-A_WHILE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
-"""A record takes many draws, and the first batch loads Arrow's kernels."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -82,44 +79,6 @@ def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [{**each, "properties": dict(each["properties"])} for each in batch.to_pylist()]
 
 
-def ints(bits: int) -> st.SearchStrategy[int]:
-    return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
-
-
-HOSTS = st.builds(
-    bytes.__add__,
-    st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16),
-    st.integers(0, 65535).map(lambda port: port.to_bytes(4, "big")),
-)
-MOMENTS = st.integers(0, 4_000_000_000_000)
-WORDS = st.text(st.sampled_from("aKé€😀\x01\x02 "), max_size=4)
-NAMES = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "TAG", "TAGSX", ""]) | WORDS
-PROPERTIES = st.lists(
-    st.builds(lambda *parts: "".join(parts), NAMES, st.sampled_from(["\x01", ""]), WORDS)
-).map("\x02".join)
-RECORDS = st.builds(
-    Record,
-    queue_id=ints(32),
-    flag=ints(32),
-    queue_offset=st.integers(0, 20).map(int),
-    physical_offset=st.integers(0, 2**62).map(int),
-    sys_flag=st.sampled_from([0, 0, 2, 8, 0x300]),
-    born_ms=MOMENTS,
-    born_host=HOSTS,
-    store_ms=MOMENTS,
-    store_host=HOSTS,
-    reconsume_times=ints(32),
-    prepared_offset=ints(64).map(int),
-    body=st.binary(max_size=30),
-    topic=st.text("aZ%é", max_size=20),
-    properties_text=PROPERTIES,
-)
-
-
-def compressed(record: Record) -> Record:
-    return replace(record, sys_flag=record.sys_flag | COMPRESSED, body=zlib.compress(record.body))
-
-
 @A_WHILE
 @given(st.lists(RECORDS | RECORDS.map(compressed), max_size=6), st.integers(1, 3))
 def test_columns_equal_records_decoded_one_by_one(records: list[Record], answers: int) -> None:
@@ -128,16 +87,6 @@ def test_columns_equal_records_decoded_one_by_one(records: list[Record], answers
     expected = [row(record, "broker-a") for body in bodies for record in decode_all(body)]
     joined = Records.joined(Records.walk(body) for body in bodies)
     assert rows(table(joined, ARROW_SCHEMA, broker_name="broker-a")) == expected
-
-
-@A_WHILE
-@given(st.lists(RECORDS, max_size=6), st.integers(0, 20), st.integers(0, 20))
-def test_a_range_keeps_queue_offsets_from_its_start_up_to_its_end(
-    records: list[Record], start: int, end: int
-) -> None:
-    walked = Records.walk(b"".join(record.encode() for record in records))
-    expected = [record.queue_offset for record in records if start <= record.queue_offset < end]
-    assert walked.between(start, end).queue_offsets.tolist() == expected
 
 
 @A_WHILE
@@ -196,11 +145,9 @@ def test_a_topic_length_of_two_bytes_is_read() -> None:
 
 @pytest.mark.parametrize(("codec", "kind"), [("lz4", COMPRESSION_LZ4), ("zstd", COMPRESSION_ZSTD)])
 def test_lz4_and_zstd_frames_are_decompressed(codec: str, kind: int) -> None:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, codec) as stream:
-        stream.write(b"hello " * 1000)
-    stored = replace(RECORD, sys_flag=COMPRESSED | kind, body=sink.getvalue().to_pybytes()).encode()
-    (only,) = rows(table(Records.walk(stored + b""), ARROW_SCHEMA, broker_name="b"))
+    body = squeezed(codec, b"hello " * 1000)
+    stored = replace(RECORD, sys_flag=COMPRESSED | kind, body=body).encode()
+    (only,) = rows(table(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))
     assert only["body"] == b"hello " * 1000
 
 
@@ -240,13 +187,6 @@ def test_a_body_may_have_so_many_bytes_and_no_more(codec: str) -> None:
         found.reason
         == f"the body, stored in {len(body)} bytes, has more than 4999 when it is decompressed"
     )
-
-
-def squeezed(codec: str, body: bytes) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, codec) as stream:
-        stream.write(body)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 @A_WHILE
@@ -325,11 +265,6 @@ def test_properties_of_nothing_but_separators_take_no_more_memory_than_others() 
         tracemalloc.stop()
 
 
-def test_bytes_that_an_array_cannot_count_are_refused() -> None:
-    with pytest.raises(OverflowError, match=f"{2**31} bytes are too many for one column"):
-        binary([bytes(1 << 20)] * 2048)
-
-
 def test_a_body_not_asked_for_is_not_decompressed() -> None:
     schema = pa.schema([ARROW_SCHEMA.field("topic")])
     stored = replace(RECORD, sys_flag=COMPRESSED, body=b"no such stream").encode()
@@ -340,13 +275,6 @@ def test_properties_that_are_no_utf8_do_not_fail_the_read() -> None:
     stored = RECORD.encode().replace(b"TagA", b"\xd6\xd0AA")
     (only,) = rows(table(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))
     assert only["tags"] == "��AA"
-
-
-@pytest.mark.parametrize("cut", [1, 50, len(STORED) - 1])
-def test_an_answer_cut_short_is_refused(cut: int) -> None:
-    with pytest.raises(CorruptRecord) as error:
-        Records.walk(STORED + STORED[:cut])
-    assert error.value.at == len(STORED)
 
 
 def test_an_unknown_magic_is_refused() -> None:
@@ -375,55 +303,3 @@ assert next(decode(records, ARROW_SCHEMA, broker_name="b", tags=frozenset(["TagA
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("body", [b"x" * 100, b"\xda\xa3\x20\xa7" * 25, b"\xda" * 100])
-def test_records_in_much_data_are_found_whatever_their_bodies_hold(body: bytes) -> None:
-    stored = [
-        replace(RECORD, body=body[: index % 100], queue_offset=index).encode()
-        for index in range(300)
-    ]
-    walked = Records.walk(b"".join(stored))
-    assert len(walked.data) > LARGE
-    assert walked.queue_offsets.tolist() == list(range(300))
-    assert walked.starts.tolist() == np.cumsum([0, *map(len, stored[:-1])]).tolist()
-
-
-def test_much_data_with_a_torn_end_is_refused() -> None:
-    stored = replace(RECORD, body=b"x" * 100).encode() * 300
-    with pytest.raises(CorruptRecord):
-        Records.walk(stored[:-1])
-
-
-@A_WHILE
-@given(st.lists(st.lists(RECORDS, min_size=1, max_size=6), max_size=6), st.booleans())
-def test_records_of_answers_are_those_of_their_bytes(
-    answers: list[list[Record]], few_expected: bool
-) -> None:
-    bodies = [b"".join(record.encode() for record in records) for records in answers]
-    expected = Records.walk(b"".join(bodies))
-
-    found = Records.of_answers(bodies, 1 if few_expected else 10_000)
-
-    assert found.data == expected.data
-    assert found.starts.tolist() == expected.starts.tolist()
-
-
-@pytest.mark.parametrize(
-    "last",
-    [
-        pytest.param(STORED[:-1], id="torn"),
-        pytest.param(STORED[:20], id="shorter than any record"),
-        pytest.param(STORED[:4] + b"\0\0\0\0" + STORED[8:], id="of unknown magic"),
-        pytest.param(b"\0\0\0\x01" + STORED[4:], id="of a size that none has"),
-        pytest.param(b"\xff\xff\xff\xff" + STORED[4:], id="of a negative size"),
-    ],
-)
-def test_answers_one_of_which_ends_in_something_else_are_refused(last: bytes) -> None:
-    with pytest.raises(CorruptRecord) as error:
-        Records.of_answers([STORED * 2, STORED + last], 4)
-    assert error.value.at == 3 * len(STORED)
-
-
-def test_of_no_answers_there_are_no_records() -> None:
-    assert len(Records.of_answers([], 0)) == 0
