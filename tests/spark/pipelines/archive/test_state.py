@@ -7,7 +7,6 @@ import json
 import pytest
 
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark.pipelines.archive.parquet import bins
 from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState, StoredFile
 
 A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("%RETRY%g", "broker-b", 12)
@@ -57,34 +56,3 @@ def test_a_state_of_a_later_roquet_is_refused() -> None:
 
     with pytest.raises(ArchiveError, match="here has format 2, this roquet reads format 1"):
         ArchiveState.from_json(json.dumps(later), "here")
-
-
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ([5], []),
-        ([5, 5], [[0, 1]]),
-        ([5, 5, 5], [[0, 1]]),
-        ([5, 5, 5, 5], [[0, 1], [2, 3]]),
-        ([5, 10, 5], [[0, 2]]),
-        ([9, 9, 1], [[1, 2]]),
-        ([10, 12, 5], []),
-    ],
-)
-def test_neighbours_are_put_together_up_to_the_wanted_size(
-    sizes: list[int], expected: list[list[int]]
-) -> None:
-    names = [f"{index}.parquet" for index in range(len(sizes))]
-    state = ArchiveState(
-        files={name: StoredFile(1, size) for name, size in zip(names, sizes, strict=True)}
-    )
-
-    assert bins(state, names, 10) == [[names[index] for index in each] for each in expected]
-
-
-def test_a_day_with_few_files_is_left_as_it_is() -> None:
-    names = [f"{index}.parquet" for index in range(4)]
-    state = ArchiveState(files={name: StoredFile(1, 5) for name in names})
-
-    assert bins(state, names, 1000, files_min=4) == [names]
-    assert bins(state, names, 1000, files_min=5) == []

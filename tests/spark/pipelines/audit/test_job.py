@@ -4,7 +4,6 @@ not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from roquet.errors import OptionError
 from roquet.protocol.records.layout import checksum
 from roquet.spark.pipelines.audit.job import READ_SCHEMA, Audit, Brokers, Stored, audit, compare
-from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
 from tests.interop.roquet_cluster import RoquetCluster
 from tests.spark.pipelines.conftest import send
 
@@ -115,44 +113,6 @@ def test_each_kind_of_difference_is_counted_at_its_offset(
 
 
 # reports
-
-
-def queue(**other: Any) -> QueueAudit:
-    values = dict.fromkeys(QueueAudit.__dataclass_fields__, 0)
-    return QueueAudit(
-        **values
-        | {"topic": "a<b", "broker_name": "b", "first_difference": None, "first_is": None}
-        | other
-    )
-
-
-def test_a_report_says_the_same_in_words_json_and_html() -> None:
-    good = queue(left_rows=5, right_rows=5)
-    bad = queue(
-        queue_id=1,
-        left_rows=5,
-        right_rows=3,
-        missing_right=2,
-        first_difference=3,
-        first_is="missing right",
-    )
-    report = AuditReport("master", "slave", (good, bad))
-
-    assert not report.is_same
-    assert report.summary == "1 of 2 queues differ: 10 messages in master, 8 in slave"
-    tree = json.loads(json.dumps(report.to_json()))
-    assert (
-        tree["same"],
-        tree["queues"][1]["missingRight"],
-        tree["queues"][1]["firstDifference"],
-    ) == (False, 2, 3)
-    text = report.to_html()
-    assert "a&lt;b@b:1" in text
-    assert "a<b" not in text
-    assert text.count('<tr class="bad">') == 1
-    assert text.count("<svg") == 2
-    assert len(report.titles()) == len(report.rows()[0])
-    assert AuditReport("master", "slave", (good,)).summary.startswith("no difference: 5")
 
 
 def test_a_store_against_brokers_needs_the_broker_s_name() -> None:

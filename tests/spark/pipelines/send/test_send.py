@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from roquet import Consumer, Message, Producer
 from roquet.dev import Cluster
-from roquet.errors import OptionError
 from roquet.spark.pipelines._shared.job_size import JobSize
 from roquet.spark.pipelines._shared.message_filter import MessageFilter
 from roquet.spark.pipelines.archive.job import Archive, archive
@@ -161,14 +160,6 @@ def test_what_does_not_say_where_it_came_from_needs_a_topic(
 
     assert redrive(spark, Redrive(cluster.name_server, "%DLQ%g", to="there")).count == 3
     assert numbers_in(read(spark, cluster, "there")) == [0, 1, 2]
-
-
-def test_only_dead_letters_and_retries_know_where_to() -> None:
-    with pytest.raises(OptionError, match="orders has neither"):
-        Redrive("127.0.0.1:1", "orders").check()
-    with pytest.raises(OptionError, match="are in orders already"):
-        Redrive("127.0.0.1:1", "orders", to="orders").check()
-    Redrive("127.0.0.1:1", "%DLQ%g").check()
 
 
 def test_rows_come_at_the_rate_that_is_wanted_in_small_pieces() -> None:
