@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from roquet.common.steps import finished
-from roquet.errors import StoreError
-from roquet.storetool.files import find_files
 from roquet.storetool.listing import QueueListing, list_queues, stat
 from roquet.storetool.state import is_locked
 from tests.storetool.stores import LOG_FILE, QUEUE_FILE, START_MS, Broker, files_of, filled
@@ -111,10 +109,3 @@ def test_a_broker_s_lock_is_seen_and_left_alone(tmp_path: Path) -> None:
         assert holder.stdin is not None
         holder.stdin.close()
     assert is_locked(path) is False
-
-
-def test_what_is_no_store_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is not a store"):
-        find_files(tmp_path)
-    with pytest.raises(StoreError, match="is not a folder"):
-        find_files(tmp_path / "none")

@@ -195,3 +195,11 @@ def test_a_log_without_one_of_its_files_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match=f"{LOG_FILE:020d} is missing"):
         rebuild(files_of(tmp_path), PLAN)
+
+
+def test_a_store_without_records_is_rebuilt_as_one(tmp_path: Path) -> None:
+    Broker(tmp_path).stop()
+
+    assert rebuild(files_of(tmp_path), PLAN) == Rebuilt(0, 0)
+
+    assert_sound(checked(tmp_path))

@@ -210,10 +210,10 @@ def series(folders: Sequence[Path], file_size: int | None = None) -> SegmentFile
     :param file_size: bytes; if None, it follows from the segments' names and sizes.
     """
     files, strays = _named(folders)
-    size = file_size or _size_of(files)
-    found = SegmentFiles(folders, size, [], strays)
     if files and files[-1].size == 0:  # a crash interrupted its creation, the next start deletes it
         files.pop()
+    size = file_size or _size_of(files)
+    found = SegmentFiles(folders, size, [], strays)
     for file in files:
         wrong = _wrong(file, size, found.files)
         if wrong:
@@ -236,9 +236,13 @@ def _wrong(file: DataFile, size: int, before: list[DataFile]) -> str:
 
 
 def _size_of(files: Sequence[DataFile]) -> int:
-    """Return the most frequent size of which the file's own name is a multiple."""
+    """Return the most frequent size of which the file's own name is a multiple; 0 without files.
+
+    If there is no such size, it is 1: all files are then reported.
+    """
     return _most_frequent(
-        (file.size for file in files if file.size and file.start % file.size == 0), default=1
+        (file.size for file in files if file.size and file.start % file.size == 0),
+        default=1 if files else 0,
     )
 
 

@@ -132,7 +132,7 @@ def stat(files: StoreFiles) -> Stat:
     oldest = record_at(files.log, files.log.start)
     return Stat(
         len(files.log.files),
-        files.log.file_size if files.log.files else 0,
+        files.log.file_size,
         files.log.start,
         end,
         len({topic for topic, _ in files.queues}),
