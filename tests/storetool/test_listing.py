@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from roquet.common.steps import finished
 from roquet.storetool.listing import QueueListing, list_queues, stat
-from roquet.storetool.state import is_locked
 from tests.storetool.stores import LOG_FILE, QUEUE_FILE, START_MS, Broker, files_of, filled
 
 
@@ -83,29 +78,3 @@ def test_an_empty_store_in_numbers(tmp_path: Path) -> None:
     found = stat(files_of(tmp_path))
 
     assert (found.log_files, found.log_end, found.messages, found.newest_ms) == (0, 0, 0, 0)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="the lock is not tested there")
-def test_a_broker_s_lock_is_seen_and_left_alone(tmp_path: Path) -> None:
-    script = (
-        "import sys; from roquet.storage.files.disk import RealDisk; from pathlib import Path\n"
-    )
-    script += (
-        "lock = RealDisk().lock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
-    )
-    path = tmp_path / "lock"
-    assert is_locked(path) is False
-
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "locked\n"
-        assert is_locked(path) is True
-        assert is_locked(path) is True
-        assert holder.stdin is not None
-        holder.stdin.close()
-    assert is_locked(path) is False

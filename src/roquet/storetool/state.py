@@ -114,7 +114,7 @@ def kept_topics(root: Path) -> frozenset[str] | None:
         table = load((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return frozenset(table) | NOT_SENDABLE
+    return frozenset(table) | NOT_SENDABLE if isinstance(table, dict) else None
 
 
 def disk_used(folders: set[Path]) -> int:
