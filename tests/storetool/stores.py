@@ -25,6 +25,8 @@ from tests.storage.records import append_one
 LOG_FILE: Final = 4096
 QUEUE_FILE: Final = 200
 SHAPE: Final = Shape(50, 40)
+COUNT: Final = 97
+"""Messages of a store that tests damage: some files of log, queues and index."""
 FLAG: Final = 7
 START_MS: Final = 1_700_000_000_000
 PLAN: Final = Plan(
@@ -144,6 +146,26 @@ def found(root: Path) -> list[tuple[Kind, str, int | None]]:
 def assert_sound(checked: Checked) -> None:
     assert checked.findings.kept == []
     assert checked.findings.count == 0
+
+
+def entry_place(queue_id: int, offset: int, topic: str = "T") -> tuple[str, int]:
+    at = offset * 20
+    return f"consumequeue/{topic}/{queue_id}/{at - at % QUEUE_FILE:020d}", at % QUEUE_FILE
+
+
+def write_entry(root: Path, queue_id: int, offset: int, data: bytes, topic: str = "T") -> None:
+    name, index = entry_place(queue_id, offset, topic)
+    overwrite(root / name, index, data)
+
+
+def read_entry(root: Path, queue_id: int, offset: int, topic: str = "T") -> bytes:
+    name, index = entry_place(queue_id, offset, topic)
+    return (root / name).read_bytes()[index : index + 20]
+
+
+def text_of(root: Path) -> str:
+    (finding,) = checked(root).findings.kept
+    return finding.text
 
 
 def flip(path: Path, at: int, bits: int = 1) -> None:

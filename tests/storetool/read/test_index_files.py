@@ -145,8 +145,10 @@ def test_a_newest_entry_that_no_slot_names_does_not_show_the_shape(path: Path) -
 
 
 def test_a_newest_entry_with_a_negative_hash_does_not_show_the_shape(path: Path) -> None:
-    count = read_header(path).count
-    overwrite(path, SHAPE.entry_at(count - 1), pack(">i", -1))
+    """Although the slot that has its number is the one that its hash would belong to."""
+    newest = read_header(path).count - 1
+    hashed = int(IndexReader(path, SHAPE).entries(newest, 1)["hash"][0])
+    overwrite(path, SHAPE.entry_at(newest), pack(">i", hashed % SHAPE.slots - SHAPE.slots))
 
     assert shape_of(path) is None
 

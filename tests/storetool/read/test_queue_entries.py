@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import pytest
 from hypothesis import given
@@ -11,30 +10,9 @@ from hypothesis import strategies as st
 
 from roquet.storage.queues.consume_queue import BLANK_ENTRY, BLANK_RECORD_SIZE, ENTRY, ENTRY_SIZE
 from roquet.storage.queues.ext import ADDRESS_MAX, ADDRESS_OF_FIRST
-from roquet.storetool.files import series
 from roquet.storetool.read.queue_entries import QueueEntries, dispatched_to, entries_of
+from tests.storetool.queues import SIZE, entries, written
 from tests.storetool.stores import START_MS, Broker, files_of, filled
-
-IN_FILE: Final = 10
-"""Entries of a segment."""
-SIZE: Final = 100
-"""Of each record; record `n` is at physical offset 100 n."""
-
-
-def written(folder: Path, first: int, entries: list[bytes], *, without: int = -1) -> QueueEntries:
-    """Segments of entries from queue offset `first` on, which begins one; `without` is left out."""
-    folder.mkdir(parents=True, exist_ok=True)
-    data = b"".join(entries)
-    for start in range(0, len(data), IN_FILE * ENTRY_SIZE):
-        name = first * ENTRY_SIZE + start
-        if name // ENTRY_SIZE != without:
-            piece = data[start : start + IN_FILE * ENTRY_SIZE].ljust(IN_FILE * ENTRY_SIZE, b"\0")
-            (folder / f"{name:020d}").write_bytes(piece)
-    return QueueEntries(series([folder], IN_FILE * ENTRY_SIZE), series([folder / "none"]))
-
-
-def entries(first: int, count: int) -> list[bytes]:
-    return [ENTRY.pack(SIZE * number, SIZE, number) for number in range(first, first + count)]
 
 
 def codes(found: QueueEntries, offset: int, count: int) -> list[int]:

@@ -1,0 +1,58 @@
+"""What a checkpoint says, and is not so, is found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack
+
+from roquet.storage.checkpoint import Checkpoint
+from roquet.storage.files.disk import RealDisk
+from roquet.storetool.check.findings import Kind
+from tests.storetool.stores import (
+    filled,
+    flip,
+    found,
+    overwrite,
+    text_of,
+)
+
+
+def changed(root: Path, change: Callable[[Checkpoint], None]) -> None:
+    checkpoint = Checkpoint(RealDisk(), root / "checkpoint")
+    checkpoint.load()
+    change(checkpoint)
+    checkpoint.save()
+
+
+def test_a_checkpoint_from_the_future(tmp_path: Path, places: list[int]) -> None:
+    path = tmp_path / "checkpoint"
+    overwrite(path, 8, pack(">q", 1_999_999_999_999))
+
+    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 8)]
+    assert "says 1999999999999 ms for the queues" in text_of(tmp_path)
+
+
+def test_a_mark_without_its_checksum(tmp_path: Path, places: list[int]) -> None:
+    flip(tmp_path / "checkpoint", 70)
+
+    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
+
+
+def test_a_mark_of_another_log(tmp_path: Path, places: list[int]) -> None:
+    filled(tmp_path / "other", 20)
+    (tmp_path / "checkpoint").write_bytes((tmp_path / "other" / "checkpoint").read_bytes())
+    shutil.rmtree(tmp_path / "other")
+    data = bytearray((tmp_path / "checkpoint").read_bytes())
+    changed(
+        tmp_path,
+        lambda checkpoint: setattr(
+            checkpoint,
+            "mark",
+            type(checkpoint.mark)(*(5, 4, 3, 0, 0, 0, 0)),  # type: ignore[misc]
+        ),
+    )
+
+    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
+    assert data != (tmp_path / "checkpoint").read_bytes()
