@@ -654,7 +654,7 @@ _REFUSING: Final = (
         (
             "tests/common/test_shared_places.py",
             "tests/transport/test_peers.py",
-            "tests/replication/test_ports.py",
+            "tests/replication/test_server.py",
         ),
     ),
     Mutant(
@@ -783,7 +783,7 @@ _FAILING: Final = (
         "replication/server.py",
         'self.host, port = (transport.get_extra_info("peername") or _GONE)[:2]',
         'self.host, port = transport.get_extra_info("peername")[:2]',
-        ("tests/replication/test_ports.py", "tests/replication"),
+        ("tests/replication/test_server.py", "tests/replication"),
         once="each connection that was reset at once put a traceback into the log",
         simulation=_STRANGERS,
     ),
