@@ -355,6 +355,24 @@ async def test_the_speed_is_measured_while_bytes_are_sent(quick: None) -> None:
         await client.close()
 
 
+async def test_a_slave_is_dropped_when_the_log_cannot_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Master() as its:
+        its.log.is_unreadable = True
+        peer = its.connect()
+        peer.sendall(report(100))
+
+        assert await ended(peer)
+
+        (follow,) = its.server.slaves()
+        assert follow.reason.startswith("the log cannot be read at offset 100: [Errno 5]")
+        assert (its.server.slave_count, its.acks) == (0, 0)
+    (line,) = caplog.messages
+    assert line.startswith("slave disconnected: peer=127.0.0.1:")
+    assert "reason=the log cannot be read at offset 100" in line
+
+
 async def test_a_connection_that_ends_within_a_report_says_so() -> None:
     async with Master() as its:
         peer = its.connect()

@@ -355,7 +355,8 @@ class _SlaveConnection(asyncio.Protocol):
                     try:
                         frames += (header(at, size), self._log.read(at, size))
                     except OSError as error:
-                        self._drop(f"the log cannot be read at offset {at}: {error}")
+                        reason = f"the log cannot be read at offset {at}: {error}"
+                        self.feed(master.MustDrop(reason))
                         return
                 case master.SendHeartbeat(at):
                     frames.append(header(at, 0))
