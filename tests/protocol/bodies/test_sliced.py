@@ -4,8 +4,6 @@ are refused as such.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,23 +26,18 @@ from roquet.protocol.bodies.tables import (
     TopicTable,
     parse,
 )
-from roquet.protocol.json import sliced as sliced_json
 from roquet.protocol.json.dialect import (
     ObjectKeys,
     dump_bytes,
     dump_dialect,
     dump_indented,
-    load,
-    load_quick,
 )
-from roquet.protocol.json.sliced import load_parts
 from tests.protocol.strategies import text
 
 COUNT = 400
 """Entries of a table that is cut into many pieces."""
 VERSION = DataVersion(5, 7)
 ODD = ["", '"},"', "}", '{"', "\\", '},"topicConfigTable":{', ',1:{"', '"offsetTable":{', "ü"]
-odd = st.sampled_from(ODD)
 
 
 def topics(name: str = "T", count: int = COUNT) -> TopicTable:
@@ -74,32 +67,6 @@ def test_offsets_are_decoded_as_at_once(name: str, queues: int) -> None:
     table = OffsetTable({f"{name}{at}@g": dict.fromkeys(range(queues), at) for at in range(COUNT)})
     for dump in (dump_dialect, dump_indented):
         assert finished(decode_table(OffsetTable, dump(table.to_json()))) == table
-
-
-documents = st.recursive(
-    st.none() | st.integers(0, 9) | text | odd,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text | odd, inner, max_size=3),
-    max_leaves=12,
-)
-
-
-@given(
-    st.lists(st.tuples(text | odd, documents), max_size=12),
-    documents,
-    st.booleans(),
-    st.integers(1, 60),
-)
-def test_any_table_is_read_as_it_is_wherever_it_is_cut(
-    entries: list[tuple[str, Any]], other: Any, is_first: bool, size: int
-) -> None:
-    table = dict(entries)
-    document = {"table": table, "other": other} if is_first else {"other": other, "table": table}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sliced_json, "_PIECE_SIZE", size)
-        rest, parts = finished(load_parts(dump_bytes(document), ("table",)))
-
-    assert {key: value for part in parts for key, value in part.items()} == table
-    assert rest["other"] == other
 
 
 def test_a_table_of_megabytes_takes_many_short_steps() -> None:
@@ -158,31 +125,6 @@ def test_a_registration_says_what_reading_it_at_once_says() -> None:
 
     assert finished(decode_registration(body)) == parse(body, Registration.from_json).table
     assert finished(encode_registration(topics())) == body
-
-
-@pytest.mark.parametrize(
-    ("document", "read"),
-    [
-        (b"{0:{1:2},-5:[3]}", {"0": {"1": 2}, "-5": [3]}),
-        ('{"a{1:":2}', {"a{1:": 2}),
-        ('{"a,1:":{1:2}}', None),
-        ("{01:2}", None),
-        ("{-0:2}", None),
-        ("[1,2:3]", None),
-        ("{1.5:2}", None),
-        ("{'a':2}", None),
-    ],
-)
-def test_keys_get_quotes_where_nothing_else_can_be_meant(document: bytes | str, read: Any) -> None:
-    if read is None:
-        with pytest.raises(ValueError, match=r"\w"):
-            load_quick(document)
-    else:
-        assert load_quick(document) == load(document) == read
-
-
-def test_a_text_that_looks_like_a_key_is_read_the_slow_way() -> None:
-    assert load('{"a,1:":{1:2}}') == {"a,1:": {"1": 2}}
 
 
 # encoding

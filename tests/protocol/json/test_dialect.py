@@ -18,6 +18,7 @@ from roquet.protocol.json.dialect import (
     dump_dialect,
     dump_indented,
     load,
+    load_quick,
 )
 from tests.protocol.strategies import int64, text
 
@@ -313,3 +314,31 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with suppress(ValueError):
         load(data)
+
+
+# read by the standard parser
+
+
+@pytest.mark.parametrize(
+    ("document", "read"),
+    [
+        (b"{0:{1:2},-5:[3]}", {"0": {"1": 2}, "-5": [3]}),
+        ('{"a{1:":2}', {"a{1:": 2}),
+        ('{"a,1:":{1:2}}', None),
+        ("{01:2}", None),
+        ("{-0:2}", None),
+        ("[1,2:3]", None),
+        ("{1.5:2}", None),
+        ("{'a':2}", None),
+    ],
+)
+def test_keys_get_quotes_where_nothing_else_can_be_meant(document: bytes | str, read: Any) -> None:
+    if read is None:
+        with pytest.raises(ValueError, match=r"\w"):
+            load_quick(document)
+    else:
+        assert load_quick(document) == load(document) == read
+
+
+def test_a_text_that_looks_like_a_key_is_read_the_slow_way() -> None:
+    assert load('{"a,1:":{1:2}}') == {"a,1:": {"1": 2}}
