@@ -198,3 +198,32 @@ def test_a_text_that_is_read_at_once_may_have_few_values_in_the_dialect() -> Non
     assert read(body, whole_values_max=7)[1] == {"a": {"b": 1}}
     with pytest.raises(ValueError, match="too many values that are not standard JSON"):
         read(body, whole_values_max=6)
+
+
+def test_a_string_of_escaped_quotes_without_an_end_is_read_once() -> None:
+    """Once each quote was tried as the begin of a string: a megabyte of them took half an hour."""
+    body = b'{"table":{"' + b'\\"' * 400_000
+
+    with pytest.raises(ValueError, match=r"\w"):
+        read(body, whole_values_max=1000)
+
+
+@pytest.mark.parametrize("entry", [b"{", b'"",', b'"a":{},'], ids=["open", "texts", "closed"])
+def test_the_end_of_a_table_is_sought_in_short_steps(entry: bytes) -> None:
+    body = b'{"table":{"a":' + entry * 20_000 + b"?"
+    work = load_parts(body, ("table",), 1000)
+
+    for _ in range(20_000 // 512):
+        next(work)
+
+    with pytest.raises(ValueError, match=r"\w"):
+        finished(work)
+
+
+def test_each_cut_that_leaves_no_json_is_a_step() -> None:
+    """An entry of more than a piece whose last members look like the ends of entries."""
+    entry = {"x": [1] * PIECE, "y": {str(at): {} for at in range(30)}}
+    body = dump_bytes({"table": {"a": entry, "b": {}}})
+
+    assert read(body) == ({"table": {}}, {"a": entry, "b": {}})
+    assert count_steps(load_parts(body, ("table",))) >= 8
