@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from roquet.common.steps import Steps, finished, in_one, in_parts
+from roquet.common.steps import Steps
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import RESPONSE, Command
 from roquet.transport.channels import Channels
@@ -202,9 +202,3 @@ def test_a_long_answer_goes_into_its_frame_in_another_turn_than_it_is_made() -> 
 
     asyncio.run(ask())
     assert framed[0] > made[0]
-
-
-def test_parts_are_all_items_in_order() -> None:
-    assert list(in_parts(range(5), 2)) == [[0, 1], [2, 3], [4]]
-    assert list(in_parts([])) == []
-    assert finished(in_one(lambda: 7)()) == 7

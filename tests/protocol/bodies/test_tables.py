@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import string
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -13,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.common.steps import finished
-from roquet.protocol.bodies import compressed_registration
 from roquet.protocol.bodies.tables import (
     BrokerData,
     ClusterInfo,
@@ -272,99 +269,6 @@ def test_an_sql_subscription_has_no_tags() -> None:
 @given(registrations)
 def test_a_registration_is_read_as_it_was_written(registration: Registration) -> None:
     assert parse(dump_bytes(registration.to_json()), Registration.from_json) == registration
-
-
-@given(registrations)
-def test_a_compressed_registration_loses_order_and_sys_flag_only(
-    registration: Registration,
-) -> None:
-    body = finished(compressed_registration.written(registration))
-
-    read = finished(compressed_registration.read(body))
-
-    assert body.startswith(b"\x78\xda")
-    assert read.table.version == registration.table.version
-    assert read.filter_servers == registration.filter_servers
-    assert {name: plain(topic) for name, topic in registration.table.topics.items()} == dict(
-        read.table.topics
-    )
-
-
-def plain(topic: TopicConfig) -> TopicConfig:
-    return TopicConfig(
-        topic.name, topic.read_queues, topic.write_queues, topic.perm, topic.filter_type
-    )
-
-
-def compressed(*parts: bytes) -> bytes:
-    return zlib.compress(b"".join(parts), 9)
-
-
-def sized(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big", signed=True) + data
-
-
-ONE = (1).to_bytes(4, "big")
-
-
-def test_the_compressed_form_is_apaches() -> None:
-    body = compressed(sized(VERSION.encode()), ONE, sized(b"T 4 4 6 SINGLE_TAG"), sized(b"[]"))
-    registration = Registration(
-        TopicTable({"T": TopicConfig("T", 4, 4)}, DataVersion(1700000000000, 5))
-    )
-
-    assert finished(compressed_registration.read(body)) == registration
-    assert finished(compressed_registration.written(registration)) == body
-
-
-def test_the_sixth_word_of_5x_is_ignored() -> None:
-    body = compressed(
-        sized(VERSION.encode()), ONE, sized(b'T 4 4 6 SINGLE_TAG {"+a": "b c"}'), sized(b"[]")
-    )
-
-    assert list(finished(compressed_registration.read(body)).table.topics.values()) == [
-        TopicConfig("T", 4, 4)
-    ]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"garbage",
-        compressed(b"")[:-1],
-        compressed(b""),
-        compressed(sized(b"{}")),
-        compressed(sized(b"{}"), ONE),
-        compressed(sized(b"{}"), ONE, sized(b"T 4 4"), sized(b"[]")),
-        compressed(sized(b"{}"), ONE, sized(b"T a b 6 SINGLE_TAG"), sized(b"[]")),
-        compressed(sized(b"{}"), ONE, sized(b"\xff"), sized(b"[]")),
-        compressed(sized(b"[]"), bytes(4), sized(b"[]")),
-        compressed(sized(b"{"), bytes(4), sized(b"[]")),
-        compressed(sized(b"{}"), bytes(4), sized(b"7")),
-        compressed(b"\xff\xff\xff\xff"),
-        compressed(b"\x7f\xff\xff\xff"),
-    ],
-)
-def test_another_compressed_body_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"\w"):
-        finished(compressed_registration.read(body))
-
-
-def test_a_registration_that_grows_out_of_proportion_is_refused() -> None:
-    body = compressed(bytes(8 * 1024 * 1024))
-    work = compressed_registration.read(body)
-
-    with pytest.raises(ValueError, match="larger than"):
-        finished(work)
-
-    assert compressed_registration.SIZE_MIN + 64 * len(body) < 2 * 1024 * 1024
-
-
-@given(st.binary(max_size=100))
-def test_any_inflated_bytes_are_a_registration_or_refused(raw: bytes) -> None:
-    with suppress(ValueError):
-        finished(compressed_registration.read(zlib.compress(raw)))
 
 
 @given(
