@@ -7,18 +7,11 @@ from typing import Final
 
 import pytest
 
-from roquet.client._net.route_table import REFRESH_PERIOD_S, _read
+from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client.producer import Producer
 from roquet.errors import PeerError
-from roquet.protocol.bodies.tables import (
-    BrokerData,
-    QueueData,
-    Registration,
-    Route,
-    TopicConfig,
-    TopicTable,
-)
-from roquet.protocol.json.dialect import dump_bytes, dump_dialect
+from roquet.protocol.bodies.tables import Registration, TopicConfig, TopicTable
+from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
@@ -68,24 +61,3 @@ def test_a_topic_with_billions_of_queues_is_refused_and_routes_of_others_are_ren
         return counts
 
     assert served.run(send) == (QUEUES, QUEUES + 3)
-
-
-def test_the_loop_turns_while_a_large_route_is_read() -> None:
-    names = [f"broker-{at}" for at in range(3000)]
-    brokers = tuple(BrokerData("c", name, {0: f"{name}:1", 1: f"{name}:2"}) for name in names)
-    large = Route(brokers, tuple(QueueData(name, 4, 4, 6) for name in names))
-
-    async def turns() -> int:
-        reading, turns = asyncio.create_task(_read(dump_dialect(large.to_json()))), 0
-        while not reading.done():
-            await asyncio.sleep(0)
-            turns += 1
-        assert await reading == large
-        return turns
-
-    assert asyncio.run(turns()) > 5
-
-
-def test_a_route_in_a_form_that_no_name_server_writes_is_refused_before_it_takes_seconds() -> None:
-    with pytest.raises(ValueError, match="too many values"):
-        asyncio.run(_read(b"{'brokerDatas':[" + b"{}," * 100_000 + b"{}]}"))

@@ -50,11 +50,6 @@ class Crowd:
         """Wait until all have left that were told to."""
         await asyncio.wait(self._tasks.values())
 
-    def let_leave_and_cancel(self, leaving: int, cancelled: int) -> None:
-        """In one turn of the loop: the slot is given to a task that is cancelled then."""
-        self._leave[leaving].set()
-        self._tasks[leaving].add_done_callback(lambda _: self._tasks[cancelled].cancel())
-
 
 async def _turns() -> None:
     for _ in range(5):
@@ -108,15 +103,20 @@ async def test_one_who_is_cancelled_with_a_slot_gives_it_back() -> None:
 
 
 async def test_a_slot_that_is_given_to_one_who_is_cancelled_goes_to_the_next() -> None:
-    crowd = Crowd(1)
-    await crowd.come(0, 1, 2)
-    crowd.let_leave_and_cancel(0, cancelled=1)
-    await _turns()
-    assert crowd.inside == {2}
-    await crowd.leave(2)
-    await crowd.come(3)
-    assert crowd.inside == {3}
-    await crowd.leave(3)
+    semaphore, entered = FifoSemaphore(1), list[int]()
+
+    async def visit(number: int) -> None:
+        async with semaphore:
+            entered.append(number)
+
+    async with semaphore:
+        first, second = (asyncio.create_task(visit(number)) for number in (1, 2))
+        await _turns()
+    first.cancel()  # before it runs: the slot is its own already
+    await asyncio.wait([first, second], timeout=1)
+
+    assert entered == [2]
+    assert first.cancelled()
 
 
 @pytest.mark.parametrize("slots", [1, 3])
