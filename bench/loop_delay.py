@@ -109,7 +109,7 @@ class Crowded:
         parts, store = self.broker.parts, self.broker.store
         tables = parts.tables
         for number in range(TOPICS):
-            tables.topics.update(TopicConfig(f"topic-{number}", QUEUES, QUEUES), 1)
+            tables.topics.update(TopicConfig(f"topic-{number}", QUEUES, QUEUES))
             for queue_id in range(QUEUES):
                 queue = store.queue(f"topic-{number}", queue_id)
                 if number < WRITTEN and queue_id == 0:
@@ -118,7 +118,7 @@ class Crowded:
                         record = NewRecord(queue, b"x" * 100, b"", 0, 0, 1, host, host)
                         store.writer.append(record, (b"key",))
         for number in range(GROUPS):
-            tables.groups.update(GroupConfig(f"group-{number}"), 1)
+            tables.groups.update(GroupConfig(f"group-{number}"))
             for queue_id in range(QUEUES):
                 tables.offsets.commit(f"group-{number}", f"topic-{number % WRITTEN}", queue_id, 0)
                 tables.offsets.commit("group-0", f"topic-{number}", queue_id, 0)

@@ -22,8 +22,7 @@ from roquet.broker.maintenance.queue_deletion import QueueDeletion
 from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers, Producers
-from roquet.broker.metadata.metadata import Metadata
-from roquet.broker.metadata.state_files import GROUPS, TOPICS, StateFile, Then
+from roquet.broker.metadata.state_files import GROUPS, TOPICS, StateFile
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.broker.metrics.measurements import Measurements
 from roquet.broker.metrics.runtime_info import RuntimeInfo
@@ -76,12 +75,12 @@ class World:
         self.members = MemberHandler(
             self.config,
             self.store,
-            self.metadata,
+            self.topics,
+            self.groups,
             self.consumers,
             self.producers,
             self.filters,
-            self.host.now_ms,
-            lambda: sim.now_s * 1000,
+            self.host.runtime(),
         )
         self.routes = self._routes()
         server = Server(self.routes, self.members.connection_closed)
@@ -103,14 +102,14 @@ class World:
         return store
 
     def _build_tables(self, config: BrokerConfig) -> None:
-        runtime, now_ms = self.host.runtime(), self.host.now_ms()
+        runtime = self.host.runtime()
         at_start = topics_at_start(config.broker_cluster_name, config.broker_name)
         limits = config.limits
         self.topics = TopicRegistry(
-            at_start, now_ms, auto_create=config.auto_create_topic_enable, limits=limits
+            at_start, runtime.now_ms, auto_create=config.auto_create_topic_enable, limits=limits
         )
         self.groups = GroupRegistry(
-            now_ms, auto_create=config.auto_create_subscription_group, limits=limits
+            runtime.now_ms, auto_create=config.auto_create_subscription_group, limits=limits
         )
         folder, disk = config.state_folder, self.host.disk
         self.topics_file = StateFile(disk, folder / TOPICS, self.topics.to_table, runtime)
@@ -120,35 +119,28 @@ class World:
         )
         self.offsets, self.delays = ConsumerOffsets(limits=limits), DelayOffsets()
         self.consumers, self.producers = Consumers[Connection](), Producers[Connection]()
-        self.metadata = Metadata(
-            self.topics,
-            self.groups,
-            self._topics_changed,
-            self.groups_file.changed,
-            self.host.now_ms,
-            limits,
-        )
+        self.topics.changed.add(self._count_change, self.topics_file.changed)
+        self.groups.changed.add(self.groups_file.changed)
 
-    def _topics_changed(self, then: Then | None = None) -> None:
+    def _count_change(self, _: object) -> None:
         self.topic_changes += 1
-        self.topics_file.changed(then)
 
     def _routes(self) -> dict[int, Any]:
         config, now_ms, name = self.config, self.host.now_ms, self.config.broker_name
-        metadata, offsets, store, is_slave = (
-            self.metadata,
+        topics, offsets, store, is_slave = (
+            self.topics,
             self.offsets,
             self.store,
             config.is_slave,
         )
         self.measurements = Measurements(
-            config, store, metadata, now_ms, lambda: self.sim.now_s * 1000
+            config, store, topics, self.groups, now_ms, lambda: self.sim.now_s * 1000
         )
         info = RuntimeInfo(config, store, self.delays, now_ms, (), self.measurements.figures)
-        lag = GroupLag(metadata, self.consumers, offsets, store, name, self.measurements.tps)
+        lag = GroupLag(topics, self.consumers, offsets, store, name, self.measurements.tps)
         groups = GroupAdmin(
             config,
-            metadata,
+            self.groups,
             self.consumers,
             self.producers,
             offsets,
@@ -161,7 +153,7 @@ class World:
             **OffsetHandler(offsets, store, is_slave=is_slave).routes(),
             **LockHandler(LeaseTable(config.limits), now_ms, self.slices, config.limits).routes(),
             **QueryHandler(store, 32, 64, self.slices).routes(),
-            **TopicAdmin(config, metadata, offsets, store, deletion, Jobs(), self.slices).routes(),
+            **TopicAdmin(config, topics, offsets, store, deletion, Jobs(), self.slices).routes(),
             **groups.routes(),
             **BrokerAdmin(
                 config,

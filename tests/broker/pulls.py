@@ -15,8 +15,6 @@ from roquet.broker.handlers.pull import PullHandler
 from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers, Member
-from roquet.broker.metadata.metadata import Metadata
-from roquet.broker.metadata.state_files import Then
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.broker.metrics.traffic import Traffic
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -73,12 +71,9 @@ class Side:
             append_one(
                 self.store, queue, b"%d" % number, f"TAGS\x01{tag}".encode(), tag_code=tag_code(tag)
             )
-        self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
-        self.topics.update(
-            TopicConfig("T", QUEUES, QUEUES, Permission.READ | Permission.WRITE), NOW_MS
-        )
-        self.groups = GroupRegistry(NOW_MS)
-        metadata = Metadata(self.topics, self.groups, self._changed, self._changed, lambda: NOW_MS)
+        self.topics = TopicRegistry(topics_at_start("C", "b"), lambda: NOW_MS)
+        self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.READ | Permission.WRITE))
+        self.groups = GroupRegistry(lambda: NOW_MS)
         self.consumers: Consumers[Connection] = Consumers()
         self.offsets = ConsumerOffsets()
         self.long_polls = LongPolls(lambda: self.loop_ms, held_max)
@@ -87,7 +82,8 @@ class Side:
         pulls = PullHandler(
             config or BrokerConfig(),
             self.store,
-            metadata,
+            self.topics,
+            self.groups,
             self.consumers,
             self.offsets,
             ReadBalance(slave_reads=slave_reads, memory_size=ON_DISK),
@@ -109,9 +105,6 @@ class Side:
         """The answers to frames that come in one read; none if they break the protocol."""
         return self._peer.ask(*frames)
 
-    def _changed(self, then: Then | None = None) -> None:
-        assert then is None
-
     def subscribe(self, expression: str, version: int = 1, kind: str = TAG) -> None:
         wanted = (Subscription("T", expression, version, kind),)
         self.filters.register("group", wanted, NOW_MS)
@@ -125,7 +118,7 @@ class Side:
         return request.answer(ResponseCode.SUCCESS)
 
     def forbid_reading(self) -> None:
-        self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.WRITE), NOW_MS)
+        self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.WRITE))
 
     def held(self) -> list[tuple[int, int]]:
         """Queue and offset of each pull that waits."""

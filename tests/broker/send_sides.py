@@ -20,8 +20,6 @@ from roquet.broker.handlers.fastpath.send import FastSend
 from roquet.broker.handlers.send import SendHandler
 from roquet.broker.handlers.send_context import SendContext
 from roquet.broker.metadata.groups import GroupRegistry
-from roquet.broker.metadata.metadata import Metadata
-from roquet.broker.metadata.state_files import Then
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.transactions.half_messages import HalfMessages
@@ -74,10 +72,8 @@ class Side:
         )
         self.store = Store(config, lambda: NOW_MS, disk)
         self.store.open()
-        self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
-        self.metadata = metadata = Metadata(
-            self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS
-        )
+        self.topics = TopicRegistry(topics_at_start("C", "b"), lambda: NOW_MS)
+        self.groups = GroupRegistry(lambda: NOW_MS)
         flush_type = FlushDisk.SYNC_FLUSH if flush else FlushDisk.ASYNC_FLUSH
         broker_config = BrokerConfig(
             waiting_sends_max=WAITING_MAX, store=StoreSettings(flush_disk_type=flush_type)
@@ -88,11 +84,19 @@ class Side:
         now_ms, chance = lambda: NOW_MS, random.Random(1)
         clock = StampClock(Runtime(now_ms, chance, lambda: 0.0))
         self.send_context = SendContext(
-            send_config, self.store, metadata, gate, self.ack_gate, turn, now_ms, chance
+            send_config,
+            self.store,
+            self.topics,
+            self.groups,
+            gate,
+            self.ack_gate,
+            turn,
+            now_ms,
+            chance,
         )
         sends = SendHandler(
             self.send_context,
-            HalfMessages(self.store, gate, metadata, ConsumerOffsets(), turn, clock, levels),
+            HalfMessages(self.store, gate, self.topics, ConsumerOffsets(), turn, clock, levels),
             Slices(),
         )
         self.sent_slowly = 0
@@ -107,9 +111,6 @@ class Side:
             fast_paths={FastSend: sends.fast_path, **(also or {})} if learns else {},
         )
         self._peer = StubPeer(self.connection)
-
-    def _changed(self, then: Then | None = None) -> None:
-        assert then is None
 
     def take(self, *frames: bytes) -> list[bytes]:
         """The answers to frames that come in one read; none if they break the protocol."""

@@ -141,32 +141,32 @@ class SendsAndChanges(RuleBasedStateMachine):
     )
     def change_topic(self, topic: str, queues: int, perm: int, filter_type: str) -> None:
         for side in self.sides:
-            side.metadata.update_topic(TopicConfig(topic, queues, queues, perm, filter_type))
+            side.topics.update(TopicConfig(topic, queues, queues, perm, filter_type))
         self._send_again()
 
     @rule(ordered=st.sets(topics))
     def order_topics(self, ordered: set[str]) -> None:
         for side in self.sides:
-            side.metadata.set_ordered(ordered)
+            side.topics.set_ordered(ordered)
         self._send_again()
 
     @rule(topic=topics)
     def delete_topic(self, topic: str) -> None:
         """Its queues stay: who deletes them is not part of this."""
         for side in self.sides:
-            side.metadata.delete_topic(topic)
+            side.topics.delete(topic)
         self._send_again()
 
     @rule(tries=st.sampled_from([0, 2, 16]))
     def change_group(self, tries: int) -> None:
         for side in self.sides:
-            side.metadata.update_group(GroupConfig("group", retry_max_times=tries))
+            side.groups.update(GroupConfig("group", retry_max_times=tries))
         self._send_again()
 
     @rule()
     def delete_group(self) -> None:
         for side in self.sides:
-            side.metadata.delete_group("group")
+            side.groups.delete("group")
         self._send_again()
 
     @rule(why=st.sampled_from(["", "", "the drive is used beyond 90%"]))
@@ -188,8 +188,8 @@ class SendsAndChanges(RuleBasedStateMachine):
 
     @invariant()
     def tables_are_the_same(self) -> None:
-        one, other = (side.metadata for side in self.sides)
-        assert (dict(one.topics), dict(one.groups)) == (dict(other.topics), dict(other.groups))
+        one, other = ((dict(side.topics.topics), dict(side.groups.groups)) for side in self.sides)
+        assert one == other
 
     def teardown(self) -> None:
         for drive in self.drives:
@@ -218,9 +218,9 @@ def taken_by(folder: Path, *steps: bytes | TopicConfig | GroupConfig) -> list[Si
         answers: list[bytes] = []
         for step in steps:
             if isinstance(step, TopicConfig):
-                side.metadata.update_topic(step)
+                side.topics.update(step)
             elif isinstance(step, GroupConfig):
-                side.metadata.update_group(step)
+                side.groups.update(step)
             else:
                 answers += side.take(step)
         return side, answers

@@ -74,7 +74,7 @@ def prepared(world: World, path: Path) -> Client:
     client, request = world.client(), frame(path)
     topic = request.fields.get("topic")
     if topic is not None and request.code != RequestCode.UPDATE_AND_CREATE_TOPIC:
-        world.on_broker(lambda: world.metadata.update_topic(TopicConfig(topic, 4, 4)))
+        world.on_broker(lambda: world.topics.update(TopicConfig(topic, 4, 4)))
         world.put(topic, 1, keys=("key1",))
     for heartbeat in path.parent.glob(f"{RequestCode.HEART_BEAT}-heartbeat-consumer-*.request.bin"):
         ask(client, frame(heartbeat))

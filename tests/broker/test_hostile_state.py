@@ -202,4 +202,4 @@ def test_topics_that_have_messages_are_known_again() -> None:
             host.disk.replace(CONFIG / name, b"{")
         node.start()
         sim.run_until(lambda: node.broker is not None, 10)
-        assert serving(node).parts.tables.metadata.topics["T"].read_queues == 1
+        assert serving(node).parts.tables.topics.topics["T"].read_queues == 1

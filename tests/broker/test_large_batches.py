@@ -124,7 +124,7 @@ def test_what_a_client_sends_after_it_is_stored_and_answered_after_it(
 
 
 def deleted(broker: Broker) -> None:
-    broker.parts.tables.topics.delete("T", 1)
+    broker.parts.tables.topics.delete("T")
 
 
 def full(broker: Broker) -> None:
@@ -159,8 +159,15 @@ def test_what_changes_while_it_is_packed_counts(
     assert client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields).code == 0
     before, end = broker.parts.slices.count, broker.store.log.end
     large = Asked(sim, "10.0.0.9", [batch(ONE_BY_ONE), single(b"after it")])
-    under_way(sim, broker, before)
-    change(broker)
+
+    def is_changed() -> bool:
+        """Change it between two slices, on the loop: the changed table is saved."""
+        is_packing = broker.parts.slices.count > before
+        if is_packing:
+            change(broker)
+        return is_packing
+
+    sim.run_until(is_changed, 10)
     sim.run_until(lambda: len(large.answers) == 2, 60)
     assert [answer.code for answer in large.answers] == [code] * 2
     assert broker.store.log.end == end

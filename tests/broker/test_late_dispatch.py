@@ -262,7 +262,7 @@ def test_a_topic_that_the_master_has_deleted_is_not_found_in_late_entries_of_its
     master = Client(sim, sim.host("10.0.0.9"))
     assert master.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == 0
     copy_tables(slave)
-    assert "T" not in serving(slave).parts.tables.metadata.topics
+    assert "T" not in serving(slave).parts.tables.topics.topics
     make_room(sim, slave)
     assert serving(slave).store.max_offset("T", 0) == 1
-    assert "T" not in serving(slave).parts.tables.metadata.topics
+    assert "T" not in serving(slave).parts.tables.topics.topics

@@ -13,7 +13,7 @@ from roquet.broker.delivery.long_polls import WOKEN_AT_ONCE
 from roquet.broker.handlers.admin.groups import GroupAdmin
 from roquet.broker.handlers.member_status import MemberStatus
 from roquet.broker.metadata.members import Consumers
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.offsets.group_lag import GroupLag
 from roquet.protocol.bodies.tables import (
@@ -46,7 +46,7 @@ def crowded(world: World) -> World:
 def with_groups(world: World, count: int) -> World:
     def fill() -> None:
         for number in range(count):
-            world.groups.update(GroupConfig(f"g{number}"), 1)
+            world.groups.update(GroupConfig(f"g{number}"))
             world.offsets.commit(f"g{number}", "TBW102", 0, 0)
 
     world.on_broker(fill)
@@ -80,7 +80,7 @@ def test_the_last_step_copies_what_was_told_of_all_groups_once(world: World) -> 
     positions = GroupLag(*_tables(world), lambda topic, group: 0.0)
     groups = GroupAdmin(
         world.config,
-        world.metadata,
+        world.groups,
         world.consumers,
         world.producers,
         world.offsets,
@@ -107,9 +107,13 @@ def test_the_last_step_copies_what_was_told_of_all_groups_once(world: World) -> 
 
 def test_the_topics_of_a_group_are_found_in_steps(world: World) -> None:
     names = [f"T{number}" for number in range(1000)]
-    for name in names:
-        world.topics.update(TopicConfig(name), 1)
-        world.offsets.commit("g", name, 0, 0)
+
+    def fill() -> None:
+        for name in names:
+            world.topics.update(TopicConfig(name))
+            world.offsets.commit("g", name, 0, 0)
+
+    world.on_broker(fill)
     work, steps = GroupLag(*_tables(world), lambda topic, group: 0.0).topics_of("g"), 0
     try:
         while True:
@@ -121,8 +125,10 @@ def test_the_topics_of_a_group_are_found_in_steps(world: World) -> None:
     assert steps >= len(names) // 100
 
 
-def _tables(world: World) -> tuple[Metadata, Consumers[Connection], ConsumerOffsets, Store, str]:
-    return world.metadata, world.consumers, world.offsets, world.store, world.config.broker_name
+def _tables(
+    world: World,
+) -> tuple[TopicRegistry, Consumers[Connection], ConsumerOffsets, Store, str]:
+    return world.topics, world.consumers, world.offsets, world.store, world.config.broker_name
 
 
 def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice(

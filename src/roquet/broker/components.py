@@ -77,7 +77,6 @@ class Components:
         disk = RealDisk() if disk is None else disk
         self.clock = StampClock(runtime)
         self.tables = tables = Tables(config, runtime, disk)
-        metadata = tables.metadata
         self.long_polls = LongPolls(loop_ms, config.pull_thread_pool_queue_capacity)
         self.store = store = Store(
             component_configs.store_config(config),
@@ -87,7 +86,9 @@ class Components:
             self.long_polls.queues,
         )
         self.clock.follow(store.log)
-        self.measurements = Measurements(config, store, metadata, self.clock.now_ms, loop_ms)
+        self.measurements = Measurements(
+            config, store, tables.topics, tables.groups, self.clock.now_ms, loop_ms
+        )
 
         # what follows an append
         self.write_gate = WriteGate()
@@ -107,7 +108,7 @@ class Components:
         self.halves = HalfMessages(
             store,
             self.write_gate,
-            metadata,
+            tables.topics,
             tables.offsets,
             self.turn,
             self.clock,
@@ -142,12 +143,12 @@ class Components:
         self.members = MemberHandler(
             config,
             store,
-            metadata,
+            tables.topics,
+            tables.groups,
             tables.consumers,
             tables.producers,
             tables.filters,
-            runtime.now_ms,
-            runtime.steady_ms,
+            runtime,
         )
         self.connection_closed = Listeners[[Connection]]()
         self.connection_closed.add(
@@ -157,11 +158,11 @@ class Components:
             config,
             self.channels,
             tables.topics.to_table,
-            metadata.set_ordered,
+            tables.topics.set_ordered,
             self.slices,
             None if self.follower is None else self.follower.master_known,
         )
-        tables.topics_changed.add(self.registrar.soon)
+        tables.topics.changed.add(lambda _: self.registrar.soon())
 
         # old files, and a drive that fails
         files_gone = self.append_notifier.notify_slaves

@@ -52,7 +52,8 @@ def routes(parts: Components) -> Routes:
     context = SendContext(
         parts.config,
         parts.store,
-        parts.tables.metadata,
+        parts.tables.topics,
+        parts.tables.groups,
         parts.write_gate,
         parts.ack_gate,
         parts.turn,
@@ -81,7 +82,8 @@ def _pull_handler(parts: Components, context: SendContext) -> PullHandler:
     return PullHandler(
         config,
         store,
-        tables.metadata,
+        tables.topics,
+        tables.groups,
         tables.consumers,
         tables.offsets,
         ReadBalance(config.replication.slave_read_enable, store.config.limits.memory_bytes),
@@ -117,19 +119,19 @@ def _of_admin_tools(parts: Components) -> Handlers:
     slices = parts.slices
     now_ms = parts.runtime.now_ms
     measurements = parts.measurements
-    metadata = parts.tables.metadata
+    topics, groups = parts.tables.topics, parts.tables.groups
     consumers = parts.tables.consumers
     offsets = parts.tables.offsets
     delay_offsets = parts.tables.delay_offsets
     follower = parts.follower
-    lag = GroupLag(metadata, consumers, offsets, store, name, measurements.tps)
+    lag = GroupLag(topics, consumers, offsets, store, name, measurements.tps)
     deletion = QueueDeletion(store, parts.runtime, parts.checkpointing, slices)
     figures = (parts.ack_gate.figures, parts.peers.figures)
     info = RuntimeInfo(config, store, delay_offsets, now_ms, figures, measurements.figures)
     admins = (
-        TopicAdmin(config, metadata, offsets, store, deletion, parts.jobs, slices),
-        GroupAdmin(config, metadata, consumers, parts.tables.producers, offsets, lag, slices),
-        OffsetAdmin(metadata, consumers, offsets, store, name, slices),
+        TopicAdmin(config, topics, offsets, store, deletion, parts.jobs, slices),
+        GroupAdmin(config, groups, consumers, parts.tables.producers, offsets, lag, slices),
+        OffsetAdmin(topics, consumers, offsets, store, name, slices),
         MemberStatus(consumers, slices, config.limits),
         ClientProxy(consumers, store, name),
         BrokerAdmin(
@@ -141,10 +143,10 @@ def _of_admin_tools(parts: Components) -> Handlers:
             measurements.stats,
             slices,
         ),
-        CleanupAdmin(store, metadata, parts.cleaning, deletion, parts.jobs),
+        CleanupAdmin(store, topics, parts.cleaning, deletion, parts.jobs),
         HaAdmin(
             config, store, parts.ha_server, None if follower is None else follower.client, now_ms
         ),
-        Promotion(config, store, metadata, parts.channels, follower, parts.restart_as),
+        Promotion(config, store, topics, parts.channels, follower, parts.restart_as),
     )
     return {code: handler for admin in admins for code, handler in admin.routes().items()}

@@ -79,7 +79,7 @@ class LateDispatch:
         self._lacked_entries = store.dispatch.is_held_up
         if tables.may_lack_topics:
             copied_to = 0 if sync is None else sync.topics_to
-            add_found_topics(store, tables.metadata, stored_after=copied_to)
+            add_found_topics(store, tables.topics, stored_after=copied_to)
         if sync is None:
             _clamp_offsets(tables.offsets, store)
             self._halves.load()
@@ -103,7 +103,7 @@ class LateDispatch:
         if len(queues) == self._queue_count:
             return False
         self._queue_count = len(queues)
-        known = self._tables.metadata.topics
+        known = self._tables.topics.topics
         return any(topic not in known for topic in queues.topics)
 
 

@@ -23,11 +23,9 @@ from roquet.broker.metadata.lenient import (
     usable_topics,
 )
 from roquet.broker.metadata.members import Consumers, Producers
-from roquet.broker.metadata.metadata import Metadata
-from roquet.broker.metadata.state_files import R, StateFile, T, Then
+from roquet.broker.metadata.state_files import R, StateFile, T
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
-from roquet.common.listeners import Listeners
 from roquet.common.runtime import Runtime
 from roquet.common.steps import Steps
 from roquet.protocol.bodies.filter_table import FilterTable
@@ -41,19 +39,15 @@ log = logging.getLogger(__name__)
 class Tables:
     """The tables of one broker, loaded at its start and saved when they change.
 
-    Invariant: topics and groups are changed through `metadata` only, which saves them and calls
-    `topics_changed`.
+    Invariant: every change of a topic or group is saved: their registries report it.
     """
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk) -> None:
-        now_ms = runtime.now_ms()
         limits = config.limits
         self._limits = limits
         self._runtime = runtime
         self._disk = disk
         self._folder = config.state_folder
-        self.topics_changed = Listeners[[]]()
-        """Called after each change of the topics."""
         self.topics = TopicRegistry(
             topics_at_start(
                 config.broker_cluster_name,
@@ -64,12 +58,12 @@ class Tables:
                 broker_topic=config.broker_topic_enable,
                 trace_topic=config.msg_trace_topic_name if config.trace_topic_enable else None,
             ),
-            now_ms,
+            runtime.now_ms,
             auto_create=config.auto_create_topic_enable,
             limits=limits,
         )
         self.groups = GroupRegistry(
-            now_ms, auto_create=config.auto_create_subscription_group, limits=limits
+            runtime.now_ms, auto_create=config.auto_create_subscription_group, limits=limits
         )
         remembers = config.is_slave and config.replication.merge_slave_offsets
         self.offsets = ConsumerOffsets(remembers=remembers, limits=limits)
@@ -96,24 +90,14 @@ class Tables:
             state_files.DELAY_OFFSETS, self.delay_offsets.to_table
         )
         self._filters_file = self._file(state_files.CONSUMER_FILTERS, self._filter_table)
-        self.metadata = Metadata(
-            self.topics,
-            self.groups,
-            self._topics_changed,
-            self._groups_file.changed,
-            runtime.now_ms,
-            limits,
-        )
+        self.topics.changed.add(self._topics_file.changed)
+        self.groups.changed.add(self._groups_file.changed)
 
     def _file(self, name: str, table: Callable[[], T]) -> StateFile[T]:
         return StateFile(self._disk, self._folder / name, table, self._runtime)
 
     def _filter_table(self) -> FilterTable:
         return self.filters.to_table(self._runtime.now_ms())
-
-    def _topics_changed(self, then: Then | None = None) -> None:
-        self._topics_file.changed(then)
-        self.topics_changed()
 
     def load_filters(self) -> None:
         """Load the filters. Recovery needs them: it computes filter bits when it dispatches."""
@@ -131,12 +115,8 @@ class Tables:
 
     def load(self) -> None:
         """Load all other tables."""
-        now_ms = self._runtime.now_ms()
         has_topics = _restore(
-            self._topics_file,
-            TopicTable.from_json,
-            usable_topics,
-            lambda topics: self.topics.restore(topics, now_ms),
+            self._topics_file, TopicTable.from_json, usable_topics, self.topics.restore
         )
         self.may_lack_topics = not has_topics or self._topics_file.was_damaged
         _restore(self._groups_file, GroupTable.from_json, usable_groups, self.groups.restore)

@@ -7,6 +7,9 @@ from typing import Generic, ParamSpec
 
 P = ParamSpec("P")
 
+Then = Callable[[OSError | None], None]
+"""Called when a change is on disk, or with the error if it could not be written."""
+
 
 class Listeners(Generic[P]):
     """Functions to call when something happens. Calling this object calls each of them.

@@ -16,6 +16,7 @@ from roquet.protocol.bodies.tables import (
     QueueLocks,
     Subscription,
     TopicConfig,
+    TopicTable,
 )
 from roquet.protocol.filters.tags import EXPRESSION_SIZE_MAX, SQL92
 from roquet.protocol.headers.transactions import ROLLBACK
@@ -84,7 +85,7 @@ def test_a_topic_of_an_older_table_keeps_its_queues_and_only_its_list_of_queues_
 ) -> None:
     client = world.client()
     huge = TopicConfig("T", INT_MAX, INT_MAX)
-    world.on_broker(lambda: world.topics._put(huge, 1))
+    world.topics.restore(TopicTable({"T": huge}))
     world.put("T", INT_MAX - 1)
     assert (
         client.call(RequestCode.GET_MAX_OFFSET, topic="T", queueId=INT_MAX - 1).fields["offset"]

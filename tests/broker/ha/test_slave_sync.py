@@ -61,8 +61,8 @@ def slave(world: World) -> Slave:
     """A slave of a master that has something in each of its tables, and listens on its fast port,
     too.
     """
-    world.metadata.topic_registry.update(TopicConfig("T", 2, 2), world.host.now_ms())
-    world.metadata.group_registry.update(GroupConfig("g", retry_max_times=3), world.host.now_ms())
+    world.on_broker(lambda: world.topics.update(TopicConfig("T", 2, 2)))
+    world.on_broker(lambda: world.groups.update(GroupConfig("g", retry_max_times=3)))
     world.offsets.commit("g", "T", 0, 5)
     world.delays.restore(DelayOffsetTable({2: 7}))
     fast = Server(world.routes)
@@ -182,7 +182,7 @@ def test_without_a_master_a_slave_keeps_what_it_has(slave: Slave) -> None:
     slave.world.sim.run_for(3.5)
     before = slave.topics.to_table()
     slave.sync.set_master(None)
-    slave.world.metadata.topic_registry.delete("T", slave.world.host.now_ms())
+    slave.world.on_broker(lambda: slave.world.topics.delete("T"))
     slave.world.sim.run_for(30)
     assert slave.topics.to_table() == before
 

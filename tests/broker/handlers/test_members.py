@@ -61,9 +61,7 @@ def test_nobody_is_told_where_broker_or_group_do_not_want_it(sim: Simulation) ->
 
 def test_a_group_can_do_without_being_told(world: World) -> None:
     world.on_broker(
-        lambda: world.metadata.update_group(
-            GroupConfig("g", notify_consumer_ids_changed_enable=False)
-        )
+        lambda: world.groups.update(GroupConfig("g", notify_consumer_ids_changed_enable=False))
     )
     client = world.client()
     beat(client, "c", "g", "h")

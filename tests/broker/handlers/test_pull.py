@@ -23,7 +23,7 @@ from roquet.protocol.records import record
 from roquet.protocol.records.message import OFFSET_MOVED_TOPIC
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command, decode
-from tests.broker.pulls import FIRST_QUEUE_END, NOW_MS, USUAL, Side, pull_frame
+from tests.broker.pulls import FIRST_QUEUE_END, USUAL, Side, pull_frame
 
 SLAVE = BrokerConfig(replication=ReplicationSettings(broker_role=BrokerRole.SLAVE))
 CHECKING_SLAVE = BrokerConfig(
@@ -44,7 +44,7 @@ def pulled(
 
     async def run() -> tuple[int, int, int, int]:
         broker = side()
-        broker.groups.update(SLOW_READER, NOW_MS)
+        broker.groups.update(SLOW_READER)
         asked = replace(
             USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION | flags, commit_offset=commit_offset
         )

@@ -56,9 +56,7 @@ def change(node: BrokerNode, work: Callable[[], T]) -> T:
 
 
 def change_group(node: BrokerNode, **settings: Any) -> None:
-    change(
-        node, lambda: serving(node).parts.tables.metadata.update_group(GroupConfig("g", **settings))
-    )
+    change(node, lambda: serving(node).parts.tables.groups.update(GroupConfig("g", **settings)))
 
 
 def send_back(
@@ -203,10 +201,10 @@ def test_a_broker_that_may_not_be_written_to_takes_nothing_back(sim: Simulation)
 def test_a_retry_topic_that_may_not_be_written_to_takes_nothing_back(
     node: BrokerNode, client: Client
 ) -> None:
-    metadata = serving(node).parts.tables.metadata
-    topic = change(node, lambda: metadata.retry_topic(GroupConfig("g")))
+    topics = serving(node).parts.tables.topics
+    topic = change(node, lambda: topics.retry_topic(GroupConfig("g")))
     assert topic is not None
-    change(node, lambda: metadata.update_topic(replace(topic, perm=4)))
+    change(node, lambda: topics.update(replace(topic, perm=4)))
     assert send_back(client, stored(node, client)).code == 16
 
 

@@ -14,8 +14,8 @@ from roquet.errors import Refused
 from roquet.protocol.bodies.tables import GroupConfig, TopicConfig
 from roquet.protocol.records.message import PROPERTIES_SIZE_MAX
 
-TOPICS: Final = TopicRegistry([], 0)
-GROUPS: Final = GroupRegistry(0)
+TOPICS: Final = TopicRegistry([], lambda: 0)
+GROUPS: Final = GroupRegistry(lambda: 0)
 PLAN: Final = SendPlan(
     is_half=False,
     is_batch=False,
@@ -77,20 +77,20 @@ def test_a_body_beyond_the_limit_is_refused() -> None:
 
 
 def test_a_guard_holds_until_a_topic_changes() -> None:
-    topics = TopicRegistry([], 0)
+    topics = TopicRegistry([], lambda: 0)
     guard = TableGuard(topics, GROUPS, topics.version, GROUPS.version)
     assert guard.holds()
 
-    topics.update(TopicConfig("T"), 1)
+    topics.update(TopicConfig("T"))
 
     assert not guard.holds()
 
 
 def test_a_guard_holds_until_a_group_changes() -> None:
-    groups = GroupRegistry(0)
+    groups = GroupRegistry(lambda: 0)
     guard = TableGuard(TOPICS, groups, TOPICS.version, groups.version)
     assert guard.holds()
 
-    groups.update(GroupConfig("g"), 1)
+    groups.update(GroupConfig("g"))
 
     assert not guard.holds()

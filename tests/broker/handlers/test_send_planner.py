@@ -74,7 +74,7 @@ async def test_a_prepared_message_is_in_no_queue(side: Side) -> None:
 
 
 async def test_the_flag_says_that_a_topics_messages_may_have_several_tags(side: Side) -> None:
-    side.metadata.update_topic(TopicConfig("TopicTest", filter_type="MULTI_TAG"))
+    side.topics.update(TopicConfig("TopicTest", filter_type="MULTI_TAG"))
 
     assert plan_of(side, send_frame(1, 0, {}, sys_flag=COMPRESSED)).sys_flag == (
         COMPRESSED | MULTI_TAGS
@@ -91,7 +91,7 @@ async def test_a_broker_without_write_permission_refuses_ordered_topics(tmp_path
     )
     assert plan_of(side, send_frame(1, 0, {}))
 
-    side.metadata.set_ordered({"TopicTest"})
+    side.topics.set_ordered({"TopicTest"})
 
     with pytest.raises(Refused, match="brokerPermission does not allow"):
         plan_of(side, send_frame(1, 0, {}))

@@ -304,6 +304,10 @@ def test_queues_of_topics_that_are_no_more_go_when_asked(served: Served) -> None
     client = served.client
     client.call(RequestCode.CLEAN_UNUSED_TOPIC)
     assert served.range() == (0, COUNT)
-    assert serving(served.node).parts.tables.topics.delete("T", 0)
+
+    async def delete_topic() -> None:
+        serving(served.node).parts.tables.topics.delete("T")
+
+    served.host.call(delete_topic)
     assert client.call(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
     assert served.names(QUEUE) == []

@@ -23,8 +23,8 @@ DAY_S = 24 * 3600
 @pytest.fixture
 def measurements(world: World) -> Measurements:
     """Those of a broker with topic T and group G."""
-    world.topics.update(TopicConfig("T", 4, 4), world.host.now_ms())
-    world.groups.update(GroupConfig("G"), world.host.now_ms())
+    world.on_broker(lambda: world.topics.update(TopicConfig("T", 4, 4)))
+    world.on_broker(lambda: world.groups.update(GroupConfig("G")))
     return world.measurements
 
 
@@ -112,7 +112,7 @@ def test_what_a_group_got_is_forgotten_with_the_group(
     measurements.traffic.given("T", "G", 0, 25, 50, 0.0)
     sample(world)
     assert sums(measurements, ("GROUP_GET_NUMS", "T@G")) == [25]
-    world.groups.delete("G", world.host.now_ms())
+    world.on_broker(lambda: world.groups.delete("G"))
     sample(world)
     assert measurements.stats.summary("GROUP_GET_NUMS", "T@G") == Summary()
 
@@ -122,8 +122,8 @@ def test_pairs_that_are_left_out_are_logged_once(
 ) -> None:
     caplog.set_level(logging.WARNING)
     world = World(sim, statisticsNumsMax=1)
-    world.topics.update(TopicConfig("T", 4, 4), world.host.now_ms())
-    world.groups.update(GroupConfig("G"), world.host.now_ms())
+    world.on_broker(lambda: world.topics.update(TopicConfig("T", 4, 4)))
+    world.on_broker(lambda: world.groups.update(GroupConfig("G")))
     world.measurements.traffic.given("T", "G", 0, 1, 1, 0.0)
     sample(world)
     assert caplog.messages == []

@@ -12,7 +12,7 @@ from roquet.broker.config.store import BrokerRole
 from roquet.broker.ha.follower import MasterFollower
 from roquet.broker.ha.peers import BrokerLiveness, addresses_of, liveness_of, log_range_of
 from roquet.broker.metadata.found_topics import add_found_topics
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.errors import ConfigError, Refused, RoquetError
 from roquet.protocol.bodies.tables import MASTER_ID
 from roquet.protocol.headers.admin import PromoteHeader
@@ -43,14 +43,14 @@ class Promotion:
         self,
         config: BrokerConfig,
         store: Store,
-        metadata: Metadata,
+        topics: TopicRegistry,
         channels: Channels,
         follower: MasterFollower | None,
         restart_as: RestartAs | None,
     ) -> None:
         self._config = config
         self._store = store
-        self._metadata = metadata
+        self._topics = topics
         self._channels = channels
         self._follower = follower
         self._restart_as = restart_as
@@ -113,7 +113,7 @@ class Promotion:
             connection.send(request.answer(ResponseCode.SYSTEM_ERROR, "; ".join(against)).encode())
             return
         log.warning("slave promoted: role=%s broker_name=%s", role.name, config.broker_name)
-        add_found_topics(self._store, self._metadata, stored_after=follower.sync.topics_to)
+        add_found_topics(self._store, self._topics, stored_after=follower.sync.topics_to)
         connection.send(request.answer(ResponseCode.SUCCESS).encode())
         restart_as(config)
 

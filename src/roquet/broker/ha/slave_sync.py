@@ -180,10 +180,10 @@ class SlaveSync:
     def _apply_topics(self, body: bytes) -> Steps[None]:
         table = yield from decode_table(TopicTable, body)
         self.topics_to = self._own_log.end
-        self._tables.metadata.copy_master_topics(table)
+        self._tables.topics.copy_master(table)
 
     def _apply_groups(self, body: bytes) -> Steps[None]:
-        self._tables.metadata.copy_master_groups((yield from decode_table(GroupTable, body)))
+        self._tables.groups.copy_master((yield from decode_table(GroupTable, body)))
 
     def _apply_offsets(self, body: bytes) -> Steps[None]:
         table = yield from decode_table(OffsetTable, body)

@@ -9,7 +9,7 @@ docs/pitfalls.md (traps 25 to 28 and 37).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -18,9 +18,11 @@ from roquet.broker.config.limits import refuse_beyond
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.handlers.pull import check_length, compile_filter, refuse_filter_type
 from roquet.broker.metadata.filter_data import FilterRegistry
+from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers, Member, Producers
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.common.limited_log import LimitedLog
+from roquet.common.runtime import Runtime
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import FilterError, Refused
 from roquet.protocol.bodies.tables import (
@@ -64,12 +66,12 @@ class MemberHandler:
         self,
         config: BrokerConfig,
         store: Store,
-        metadata: Metadata,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
         consumers: Consumers[Connection],
         producers: Producers[Connection],
         filters: FilterRegistry,
-        now_ms: Callable[[], int],
-        clock_ms: Callable[[], float],
+        runtime: Runtime,
     ) -> None:
         self.notifies = config.notify_consumer_ids_changed_enable
         """Whether members of groups are notified of others that join or leave."""
@@ -81,10 +83,10 @@ class MemberHandler:
         self._notifying = EndOfTurn(self._notify_some)
         self._consumers = consumers
         self._producers = producers
-        self._metadata = metadata
+        self._topics = topics
+        self._groups = groups
         self._filters = filters
-        self._now_ms = now_ms
-        self._clock_ms = clock_ms
+        self._runtime = runtime
         self._store = store
 
     def routes(self) -> dict[int, Handler]:
@@ -110,7 +112,7 @@ class MemberHandler:
             request.language,
             request.version,
             connection.peer_address,
-            self._clock_ms(),
+            self._runtime.steady_ms(),
         )
         for group in heartbeat.producers:
             self._producers.register(connection, member, group)
@@ -198,11 +200,11 @@ class MemberHandler:
         :returns: the errors in its filters.
         """
         try:
-            group = self._metadata.group(data.group)
+            group = self._groups.get_or_create(data.group)
         except Refused:
             pass  # the pulls of this consumer are refused
         else:
-            self._metadata.retry_topic(group, UNIT_SUBSCRIPTION if data.unit_mode else 0)
+            self._topics.retry_topic(group, UNIT_SUBSCRIPTION if data.unit_mode else 0)
         is_changed = self._consumers.register(connection, member, data)
         disagreement = self._consumers.disagreement(connection, data)
         if disagreement:
@@ -215,7 +217,7 @@ class MemberHandler:
                 disagreement,
             )
         wrong = self._filters.register(
-            data.group, data.subscriptions, max(self._now_ms(), self._store.newest_ms)
+            data.group, data.subscriptions, max(self._runtime.now_ms(), self._store.newest_ms)
         )
         if is_changed:
             self._notify_members(data.group)
@@ -226,7 +228,7 @@ class MemberHandler:
 
         Members that do not read are skipped: all clients rebalance every 20 s anyway.
         """
-        group = self._metadata.groups.get(group_name)
+        group = self._groups.groups.get(group_name)
         if not self.notifies:
             return
         if group is not None and not group.notify_consumer_ids_changed_enable:
@@ -275,12 +277,12 @@ class MemberHandler:
     def _member_left(self, group: str) -> None:
         """Notify a group that lost a member; if it was the last one, retire the group's filters."""
         if group not in self._consumers.groups:
-            self._filters.unregister(group, self._now_ms())
+            self._filters.unregister(group, self._runtime.now_ms())
         self._notify_members(group)
 
     def close_silent(self) -> Steps[None]:
         """Close the connections of members without a heartbeat for too long, which removes them."""
-        now_ms = self._clock_ms()
+        now_ms = self._runtime.steady_ms()
         for connections in chain(self._consumers.silent(now_ms), self._producers.silent(now_ms)):
             for part in in_parts(connections):
                 for connection in part:

@@ -20,8 +20,9 @@ from roquet.broker.metadata.filter_data import (
     SqlFilter,
     compiled,
 )
+from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.broker.metrics.traffic import Traffic
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.offsets.moved_event import OffsetMovedEvents
@@ -88,7 +89,8 @@ class PullHandler:
         self,
         config: BrokerConfig,
         store: Store,
-        metadata: Metadata,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
         consumers: Consumers[Connection],
         offsets: ConsumerOffsets,
         balance: ReadBalance,
@@ -101,7 +103,8 @@ class PullHandler:
         self._is_slave = config.is_slave  # kept: the config's take 0.5 us, for each pull
         self._is_readable = config.is_readable
         self._store = store
-        self._metadata = metadata
+        self._topics = topics
+        self._groups = groups
         self._consumers = consumers
         self._offsets = offsets
         self._balance = balance
@@ -203,14 +206,14 @@ class PullHandler:
         if not self._is_readable:
             remark = "this broker serves no reads: brokerPermission does not allow them"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
-        group = self._metadata.group(name)
+        group = self._groups.get_or_create(name)
         if not group.consume_enable:
             remark = f"consumer group {name} may not consume: its consumeEnable is false"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         return group
 
     def _topic(self, name: str, queue_id: int) -> TopicConfig:
-        topic = self._metadata.topics.get(name)
+        topic = self._topics.topics.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
         if not topic.perm & Permission.READ:

@@ -69,14 +69,14 @@ class SendBackHandler:
         return answer
 
     def _group(self, header: SendBackHeader) -> GroupConfig:
-        group = self._send_context.metadata.group(header.group)
+        group = self._send_context.groups.get_or_create(header.group)
         if not self._send_context.config.is_writable:
             remark = "brokerPermission does not allow consumers to send messages back"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         return group
 
     def _retry_topic(self, group: GroupConfig, header: SendBackHeader) -> TopicConfig:
-        topic = self._send_context.metadata.retry_topic(
+        topic = self._send_context.topics.retry_topic(
             group, UNIT_SUBSCRIPTION if header.unit_mode else 0
         )
         if topic is None:
@@ -89,7 +89,7 @@ class SendBackHandler:
         return topic
 
     def _dead_letter(self, group: GroupConfig, record: Record) -> NewRecord:
-        topic = self._send_context.metadata.dead_letter_topic(group.name)
+        topic = self._send_context.topics.dead_letter_topic(group.name)
         assert topic is not None, "the name of a retry topic is longer"
         return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, 0)
 

@@ -14,7 +14,8 @@ from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.handlers.send_plan import TableGuard
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.groups import GroupRegistry
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import GroupConfig
 from roquet.protocol.remoting.codes import VERSION_MAX_RECONSUME, ResponseCode
@@ -32,7 +33,8 @@ class SendContext:
 
     config: BrokerConfig
     store: Store
-    metadata: Metadata
+    topics: TopicRegistry
+    groups: GroupRegistry
     write_gate: WriteGate
     ack_gate: AckGate
     turn: EndOfTurn
@@ -72,8 +74,7 @@ class SendContext:
 
     def guard(self) -> TableGuard:
         """Holds until a topic or a group changes."""
-        topics, groups = self.metadata.topic_registry, self.metadata.group_registry
-        return TableGuard(topics, groups, topics.version, groups.version)
+        return TableGuard(self.topics, self.groups, self.topics.version, self.groups.version)
 
 
 def tries_max(group: GroupConfig, version: int, wanted: int | None) -> int:

@@ -124,7 +124,7 @@ class SendPlanner:
         if header.topic in m.NOT_SENDABLE:
             raise Refused(ResponseCode.NO_PERMISSION, f"topic {header.topic} belongs to the broker")
         sys_flag = UNIT if header.unit_mode else 0
-        topic = self._send_context.metadata.topic_for_send(
+        topic = self._send_context.topics.get_or_create_for_send(
             header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
         )
         if topic is None:
@@ -147,10 +147,10 @@ class SendPlanner:
         :param version: of the client.
         """
         name = header.topic.removeprefix(m.RETRY_PREFIX)
-        group = self._send_context.metadata.group(name)
+        group = self._send_context.groups.get_or_create(name)
         if header.reconsume_times < tries_max(group, version, header.max_reconsume_times):
             return None
-        topic = self._send_context.metadata.dead_letter_topic(name)
+        topic = self._send_context.topics.dead_letter_topic(name)
         if topic is None:
             remark = f"the name of group {name} is too long for a dead letter topic"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)

@@ -5,14 +5,16 @@ See docs/storage/files.md#the-json-of-state-files and docs/broker/topics.md#topi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from roquet.broker.config.limits import Limits, refuse_beyond
-from roquet.errors import MessageError
+from roquet.common.listeners import Listeners, Then
+from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies.tables import DataVersion, GroupConfig, GroupTable
 from roquet.protocol.records.message import check_group
+from roquet.protocol.remoting.codes import ResponseCode
 
 GROUPS_AT_START: Final = (
     "TOOLS_CONSUMER",
@@ -31,21 +33,28 @@ _SHOWN: Final = 100
 class GroupRegistry:
     """The consumer groups of one broker, by name.
 
-    Invariant: every change of a group increments `version`. `groups` is one view that never changes
-    its identity.
+    Invariant: every change of a group increments `version` and calls `changed`. `groups` is one
+    view that never changes its identity.
 
     :param auto_create: whether an unknown group is created when a client first uses it.
     :param limits: how many groups clients may create.
     """
 
     def __init__(
-        self, now_ms: int, *, auto_create: bool = True, limits: Limits | None = None
+        self,
+        now_ms: Callable[[], int],
+        *,
+        auto_create: bool = True,
+        limits: Limits | None = None,
     ) -> None:
+        self._now_ms = now_ms
         self._limits = limits or Limits()
         self._groups = {name: GroupConfig(name) for name in GROUPS_AT_START}
         self._auto_create = auto_create
         self.groups: Final[Mapping[str, GroupConfig]] = MappingProxyType(self._groups)
-        self.version = DataVersion(now_ms)
+        self.version = DataVersion(now_ms())
+        self.changed = Listeners[[Then | None]]()
+        """Called after each change, with what is to be called when it is on disk."""
 
     def to_table(self) -> GroupTable:
         return GroupTable(dict(self._groups), self.version)
@@ -55,34 +64,43 @@ class GroupRegistry:
         self._groups.update(saved.groups)
         self.version = saved.version
 
-    def copy_master(self, table: GroupTable) -> bool:
-        """Replace all groups by the master's table. Returns whether its version differed.
+    def copy_master(self, table: GroupTable) -> None:
+        """Replace all groups by the master's table, if its version differs.
 
         See docs/protocol/administration.md#what-a-slave-copies.
         """
         if table.version == self.version:
-            return False
+            return
         self._groups.clear()
         self._groups.update(table.groups)
         self.version = table.version
-        return True
+        self.changed(None)
 
-    def create_on_demand(self, name: str, now_ms: int) -> GroupConfig | None:
-        """Create an unknown group that a client uses; None: an admin has to create it first.
+    def get_or_create(self, name: str) -> GroupConfig:
+        """A group, created if that is allowed.
 
-        :raises Refused: there are too many groups.
+        :raises Refused: an admin has to create it first, or there are too many groups.
         """
+        known = self._groups.get(name)
+        if known is not None:
+            return known
+        if not self._may_create(name):
+            remark = f"consumer group {name} does not exist"
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        group = GroupConfig(name)
+        self.update(group)
+        return group
+
+    def _may_create(self, name: str) -> bool:
         if not (self._auto_create or name.startswith(SYSTEM_PREFIX)):
-            return None
+            return False
         try:
             check_group(name)
         except MessageError:
-            return None
-        group = GroupConfig(name)
-        self.update(group, now_ms)
-        return group
+            return False
+        return True
 
-    def update(self, group: GroupConfig, now_ms: int) -> None:
+    def update(self, group: GroupConfig, then: Then | None = None) -> None:
         """Create or change a group.
 
         :raises Refused: there are too many groups, or its retry topic would have too many queues.
@@ -102,11 +120,11 @@ class GroupRegistry:
             group.retry_queues, max(had, limits.topic_queue_nums_max), queues, "topicQueueNumsMax"
         )
         self._groups[group.name] = group
-        self.version = self.version.next(now_ms)
+        self.version = self.version.next(self._now_ms())
+        self.changed(then)
 
-    def delete(self, name: str, now_ms: int) -> bool:
-        """Delete a group. Returns whether it existed."""
-        if self._groups.pop(name, None) is None:
-            return False
-        self.version = self.version.next(now_ms)
-        return True
+    def delete(self, name: str, then: Then | None = None) -> None:
+        """Delete a group. Succeeds for an unknown group, too."""
+        if self._groups.pop(name, None) is not None:
+            self.version = self.version.next(self._now_ms())
+        self.changed(then)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from roquet.common.files import WriteLog
+from roquet.common.listeners import Then
 from roquet.common.runtime import Runtime
 from roquet.protocol.bodies.body import Body
 from roquet.protocol.bodies.tables import parse
@@ -31,15 +32,6 @@ CONSUMER_FILTERS: Final = "consumerFilter.json"
 
 T = TypeVar("T", bound=Body)
 R = TypeVar("R")
-
-Then = Callable[[OSError | None], None]
-"""Called when a change is on disk, or with the error if it could not be written."""
-
-
-class Changed(Protocol):
-    """Callback for a changed table; `then` is called when the change is on disk."""
-
-    def __call__(self, then: Then | None = None) -> None: ...
 
 
 async def until_saved(change: Callable[[Then], None]) -> None:

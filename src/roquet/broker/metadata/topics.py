@@ -6,13 +6,15 @@ docs/protocol/messages.md#system-topics and docs/broker/topics.md#topics-from-th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from roquet.broker.config.limits import Limits, refuse_beyond
-from roquet.protocol.bodies.tables import DataVersion, TopicConfig, TopicTable
+from roquet.common.listeners import Listeners, Then
+from roquet.errors import MessageError
+from roquet.protocol.bodies.tables import DataVersion, GroupConfig, TopicConfig, TopicTable
 from roquet.protocol.records.message import (
     BENCHMARK_TOPIC,
     DEAD_LETTER_PREFIX,
@@ -25,6 +27,7 @@ from roquet.protocol.records.message import (
     SELF_TEST_TOPIC,
     TRACE_TOPIC,
     Permission,
+    check_topic,
     reply_topic,
 )
 
@@ -36,16 +39,6 @@ FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 _SYSTEM: Final = NOT_SENDABLE | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 _INHERIT_ONLY: Final = int(Permission.INHERIT)
 _INHERITABLE: Final = READ_WRITE | _INHERIT_ONLY
-
-
-def retry_topic(group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
-    """The topic for messages of a group that are to be consumed again."""
-    return TopicConfig(RETRY_PREFIX + group, queues, queues, READ_WRITE, sys_flag=sys_flag)
-
-
-def dead_letter_topic(group: str) -> TopicConfig:
-    """The topic for messages of a group that failed too often; readable since 4.9.2."""
-    return TopicConfig(DEAD_LETTER_PREFIX + group, 1, 1, READ_WRITE)
 
 
 def topics_at_start(
@@ -81,8 +74,8 @@ def topics_at_start(
 class TopicRegistry:
     """The topics of one broker, by name.
 
-    Invariant: every change of a topic increments `version`. `topics` is one view that never changes
-    its identity.
+    Invariant: every change of a topic increments `version` and calls `changed`. `topics` is one
+    view that never changes its identity.
 
     :param auto_create: whether a send to an unknown topic may create it after the default topic.
     :param limits: how many topics, and queues per topic, clients may create.
@@ -91,17 +84,20 @@ class TopicRegistry:
     def __init__(
         self,
         at_start: Iterable[TopicConfig],
-        now_ms: int,
+        now_ms: Callable[[], int],
         *,
         auto_create: bool = True,
         limits: Limits | None = None,
     ) -> None:
+        self._now_ms = now_ms
         self._limits = limits or Limits()
         self._topics = {topic.name: topic for topic in at_start}
         self._system = _SYSTEM | self._topics.keys()
         self._auto_create = auto_create
         self.topics: Final[Mapping[str, TopicConfig]] = MappingProxyType(self._topics)
-        self.version = DataVersion(now_ms)
+        self.version = DataVersion(now_ms())
+        self.changed = Listeners[[Then | None]]()
+        """Called after each change, with what is to be called when it is on disk."""
 
     @property
     def system_names(self) -> list[str]:
@@ -115,28 +111,28 @@ class TopicRegistry:
     def to_table(self) -> TopicTable:
         return TopicTable(dict(self._topics), self.version)
 
-    def restore(self, saved: TopicTable, now_ms: int) -> None:
+    def restore(self, saved: TopicTable) -> None:
         """Load saved topics; they override the predefined ones.
 
         Predefined topics that were not saved yet increment the version.
         """
         is_new = not self._topics.keys() <= saved.topics.keys()
         self._topics.update(saved.topics)
-        self.version = saved.version.next(now_ms) if is_new else saved.version
+        self.version = saved.version.next(self._now_ms()) if is_new else saved.version
 
-    def copy_master(self, table: TopicTable) -> bool:
-        """Replace all topics by the master's table. Returns whether its version differed.
+    def copy_master(self, table: TopicTable) -> None:
+        """Replace all topics by the master's table, if its version differs.
 
         See docs/protocol/administration.md#what-a-slave-copies.
         """
         if table.version == self.version:
-            return False
+            return
         self._topics.clear()
         self._topics.update(table.topics)
         self.version = table.version
-        return True
+        self.changed(None)
 
-    def update(self, topic: TopicConfig, now_ms: int) -> None:
+    def update(self, topic: TopicConfig, then: Then | None = None) -> None:
         """Create or change a topic. A change keeps `order`, which only the name servers set.
 
         :raises Refused: there are too many topics, or the topic would have more queues than the
@@ -144,29 +140,52 @@ class TopicRegistry:
         """
         old = self._topics.get(topic.name)
         self._refuse_beyond_limits(topic, old)
-        self._put(replace(topic, order=old.order) if old is not None else topic, now_ms)
+        self._put(replace(topic, order=old.order) if old is not None else topic, then)
 
-    def create(self, topic: TopicConfig, now_ms: int) -> bool:
-        """Create a topic of the broker itself or of a group, beyond limits if need be.
+    def get_or_create(self, topic: TopicConfig) -> TopicConfig | None:
+        """A topic of the broker itself or of a group, created if missing, beyond limits if need be.
 
-        :returns: False if the topic exists.
+        :returns: None if the topic's name would be too long.
         """
-        if topic.name in self._topics:
-            return False
-        self._put(topic, now_ms)
-        return True
+        known = self._topics.get(topic.name)
+        if known is not None:
+            return known
+        try:
+            check_topic(topic.name)
+        except MessageError:
+            return None
+        self._put(topic)
+        return topic
 
-    def create_for_send(
-        self, name: str, pattern_name: str, queues_wanted: int, now_ms: int, sys_flag: int = 0
+    def retry_topic(self, group: GroupConfig, sys_flag: int = 0) -> TopicConfig | None:
+        """The topic for messages of a group that are to be consumed again, as `get_or_create`."""
+        queues = min(max(1, group.retry_queues), self._limits.topic_queue_nums_max)
+        return self.get_or_create(
+            TopicConfig(RETRY_PREFIX + group.name, queues, queues, READ_WRITE, sys_flag=sys_flag)
+        )
+
+    def dead_letter_topic(self, group: str) -> TopicConfig | None:
+        """The topic for messages of a group that failed too often, as `get_or_create`.
+
+        It is readable since 4.9.2.
+        """
+        return self.get_or_create(TopicConfig(DEAD_LETTER_PREFIX + group, 1, 1, READ_WRITE))
+
+    def get_or_create_for_send(
+        self, name: str, pattern_name: str, queues_wanted: int, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """Create an unknown topic for a send; None: an admin has to create it first.
+        """A topic, created after the pattern topic if that is allowed; None: it does not exist.
 
+        The caller has checked that the name is legal.
         See docs/protocol/producing.md#how-a-broker-makes-a-topic.
 
         :param pattern_name: the topic to copy the permission and number of queues from, if it has
             the permission INHERIT.
         :raises Refused: there are too many topics.
         """
+        known = self._topics.get(name)
+        if known is not None:
+            return known
         pattern = self._pattern(pattern_name)
         if pattern is not None:
             queues = max(1, min(queues_wanted, pattern.write_queues))
@@ -177,7 +196,7 @@ class TopicRegistry:
         else:
             return None
         self._refuse_beyond_limits(topic, None)
-        self._put(topic, now_ms)
+        self._put(topic)
         return topic
 
     def _refuse_beyond_limits(self, topic: TopicConfig, old: TopicConfig | None) -> None:
@@ -214,24 +233,24 @@ class TopicRegistry:
             return None
         return topic
 
-    def delete(self, name: str, now_ms: int) -> bool:
-        """Delete a topic. Returns whether it existed."""
-        if self._topics.pop(name, None) is None:
-            return False
-        self.version = self.version.next(now_ms)
-        return True
+    def delete(self, name: str, then: Then | None = None) -> None:
+        """Delete a topic. Succeeds for an unknown topic, too."""
+        if self._topics.pop(name, None) is not None:
+            self.version = self.version.next(self._now_ms())
+        self.changed(then)
 
-    def set_ordered(self, ordered: Collection[str], now_ms: int) -> bool:
-        """Mark exactly these topics as ordered. Returns whether anything changed."""
+    def set_ordered(self, ordered: Collection[str]) -> None:
+        """Mark exactly these topics as ordered, as the name servers say."""
         changed = [
             topic for topic in self._topics.values() if topic.order != (topic.name in ordered)
         ]
         for topic in changed:
             self._topics[topic.name] = replace(topic, order=not topic.order)
         if changed:
-            self.version = self.version.next(now_ms)
-        return bool(changed)
+            self.version = self.version.next(self._now_ms())
+            self.changed(None)
 
-    def _put(self, topic: TopicConfig, now_ms: int) -> None:
+    def _put(self, topic: TopicConfig, then: Then | None = None) -> None:
         self._topics[topic.name] = topic
-        self.version = self.version.next(now_ms)
+        self.version = self.version.next(self._now_ms())
+        self.changed(then)

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Final
 
 from roquet.broker.config.broker import BrokerConfig
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.groups import GroupRegistry
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.broker.metrics.rates import Rates, TrafficTotals
 from roquet.broker.metrics.stats import Stats, Total, Totals, Window
 from roquet.broker.metrics.traffic import GIVEN, Traffic
@@ -39,12 +40,14 @@ class Measurements:
         self,
         config: BrokerConfig,
         store: Store,
-        metadata: Metadata,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
         now_ms: Callable[[], int],
         clock_ms: Callable[[], float],
     ) -> None:
         self._store = store
-        self._metadata = metadata
+        self._topics = topics
+        self._groups = groups
         self._cluster = config.broker_cluster_name
         self._now_ms = now_ms
         self._clock_ms = clock_ms
@@ -116,7 +119,7 @@ class Measurements:
         Totals of deleted topics and groups are dropped.
         """
         now_ms = self._clock_ms()
-        yield from self.traffic.keep(self._metadata.topics, self._metadata.groups)
+        yield from self.traffic.keep(self._topics.topics, self._groups.groups)
         if self.traffic.left_out and not self._is_left_out_logged:
             log.warning(
                 "statistics are full, further pairs of queue and group are not counted:"

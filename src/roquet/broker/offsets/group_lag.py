@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from roquet.broker.metadata.members import Consumers
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.steps import Steps, in_parts
 from roquet.protocol.bodies.tables import TopicConfig, queue_key
@@ -27,14 +27,14 @@ class GroupLag:
 
     def __init__(
         self,
-        metadata: Metadata,
+        topics: TopicRegistry,
         consumers: Consumers[Connection],
         offsets: ConsumerOffsets,
         store: Store,
         broker_name: str,
         tps: Callable[[str, str], float],
     ) -> None:
-        self._metadata = metadata
+        self._topics = topics
         self._consumers = consumers
         self._offsets = offsets
         self._store = store
@@ -56,7 +56,7 @@ class GroupLag:
 
     def still_wanted(self, group: str, names: Iterable[str]) -> list[TopicConfig]:
         topics = (
-            self._metadata.topics.get(name)
+            self._topics.topics.get(name)
             for name in names
             if not self._consumers.has_unsubscribed(group, name)
         )
@@ -94,7 +94,7 @@ class GroupLag:
         self, group: str, topic: TopicConfig
     ) -> Iterator[tuple[str, dict[str, int]]]:
         """The JSON of each queue with its OffsetWrapper."""
-        for queue_id in self._metadata.topic_registry.queues_to_scan(topic.name, topic.read_queues):
+        for queue_id in self._topics.queues_to_scan(topic.name, topic.read_queues):
             queue = MessageQueue(topic.name, self._broker_name, queue_id)
             yield queue_key(queue), self._offset_wrapper(group, queue)
 

@@ -16,7 +16,7 @@ from roquet.broker.config.limits import Limits, refuse_beyond, refuse_long_prope
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.write_gate import WriteGate
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.transactions.open_table import (
     END_TAG,
@@ -69,7 +69,7 @@ class HalfMessages:
         self,
         store: Store,
         write_gate: WriteGate,
-        metadata: Metadata,
+        topics: TopicRegistry,
         offsets: ConsumerOffsets,
         turn: EndOfTurn,
         clock: StampClock,
@@ -79,7 +79,7 @@ class HalfMessages:
         self._count_max = (limits or Limits()).transaction_nums_max
         self._store = store
         self._write_gate = write_gate
-        self._metadata = metadata
+        self._topics = topics
         self._offsets = offsets
         self._turn = turn
         self._clock = clock
@@ -436,7 +436,7 @@ class HalfMessages:
         return places[0]
 
     def _queue(self, topic: str) -> ConsumeQueue:
-        self._metadata.system_topic(TopicConfig(topic, 1, 1))
+        self._topics.get_or_create(TopicConfig(topic, 1, 1))
         return self._store.queue(topic, 0)
 
 

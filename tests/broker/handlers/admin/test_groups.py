@@ -68,7 +68,7 @@ def test_a_slaves_groups_are_its_masters(sim: Simulation) -> None:
 
 def test_a_deleted_group_keeps_its_progress_unless_asked_otherwise(world: World) -> None:
     client = world.client()
-    world.on_broker(lambda: world.metadata.update_group(STRICT))
+    world.on_broker(lambda: world.groups.update(STRICT))
     world.offsets.commit("g", "T", 0, 5)
     assert (
         client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g").code
@@ -110,8 +110,8 @@ def test_who_is_connected(world: World) -> None:
 
 def test_where_a_group_stands_in_the_queues_of_its_topics(world: World) -> None:
     client = world.client()
-    world.on_broker(lambda: world.metadata.update_topic(TopicConfig("T", 2, 2)))
-    world.on_broker(lambda: world.metadata.update_topic(TopicConfig("U", 1, 1)))
+    world.on_broker(lambda: world.topics.update(TopicConfig("T", 2, 2)))
+    world.on_broker(lambda: world.topics.update(TopicConfig("U", 1, 1)))
     for _ in range(3):
         world.put("T", 1)
         world.sim.run_for(1)
@@ -152,7 +152,7 @@ def test_who_consumes_a_topic(world: World) -> None:
 
 def test_one_group_is_told_by_its_name(world: World) -> None:
     """Tools of 5.x ask so."""
-    world.groups.update(GroupConfig("G", retry_max_times=3), world.host.now_ms())
+    world.on_broker(lambda: world.groups.update(GroupConfig("G", retry_max_times=3)))
     told = world.client().ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="G")
     assert GroupConfig.from_json(told).retry_max_times == 3
     unknown = world.client().call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="H")
@@ -163,7 +163,7 @@ def test_one_group_is_told_by_its_name(world: World) -> None:
 def test_a_groups_offsets_go_with_it_where_either_release_wants_that(
     world: World, name: str
 ) -> None:
-    world.groups.update(GroupConfig("G"), world.host.now_ms())
+    world.on_broker(lambda: world.groups.update(GroupConfig("G")))
     world.offsets.commit("G", "T", 0, 5)
     world.client().call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G", **{name: "true"})
     assert world.offsets.committed("G", "T", 0) is None

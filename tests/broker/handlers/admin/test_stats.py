@@ -6,6 +6,8 @@ docs/broker/statistics.md#runtime-information and docs/protocol/administration.m
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from roquet.broker.metrics.stats import Window
@@ -32,10 +34,9 @@ def world(world: World) -> World:
 
 
 def with_topic_and_groups(world: World) -> World:
-    now_ms = world.host.now_ms()
-    world.topics.update(TopicConfig("T", 4, 4), now_ms)
+    world.on_broker(lambda: world.topics.update(TopicConfig("T", 4, 4)))
     for name in "GH":
-        world.groups.update(GroupConfig(name), now_ms)
+        world.on_broker(partial(world.groups.update, GroupConfig(name)))
     return world
 
 
@@ -173,12 +174,11 @@ def test_a_deleted_topic_takes_nothing_from_the_brokers_total(world: World) -> N
 
 
 def test_every_group_is_told_with_how_far_it_is_behind_in_each_topic(world: World) -> None:
-    now_ms = world.host.now_ms()
     for name, ordered in (("T", False), ("O", True)):
-        world.topics.update(TopicConfig(name, 1, 1, order=ordered), now_ms)
+        world.on_broker(partial(world.topics.update, TopicConfig(name, 1, 1, order=ordered)))
         for _ in range(5):
             world.put(name)
-    world.groups.update(GroupConfig("G"), now_ms)
+    world.on_broker(lambda: world.groups.update(GroupConfig("G")))
     world.offsets.commit("G", "T", 0, 2)
     world.offsets.commit("G", "O", 0, 4)
     told = world.client().ask(CONSUME_STATS, isOrder="false")

@@ -140,7 +140,7 @@ def test_the_brokers_own_topics_are_listed(world: World) -> None:
 
 def test_one_topic_is_told_by_its_name(world: World) -> None:
     """Tools of 5.x ask so before they show a topic's statistics."""
-    world.topics.update(TopicConfig("T", 2, 3), world.host.now_ms())
+    world.on_broker(lambda: world.topics.update(TopicConfig("T", 2, 3)))
     told = world.client().ask(RequestCode.GET_TOPIC_CONFIG, topic="T")
     assert TopicConfig.from_json(told) == TopicConfig("T", 2, 3)
     assert (
@@ -166,7 +166,7 @@ def test_a_deletion_goes_on_when_the_client_that_asked_for_it_is_gone(sim: Simul
     tool.host.start(delete)
     sim.run_for(0.02)
     assert "T" in serving(node).store.queues.topics
-    sim.run_until(lambda: "T" not in serving(node).parts.tables.metadata.topics, 10)
+    sim.run_until(lambda: "T" not in serving(node).parts.tables.topics.topics, 10)
     assert "T" not in serving(node).store.queues.topics
     assert bodies_in(serving(node).store, "other") == [b"before"]
 
@@ -229,7 +229,7 @@ def test_a_stop_during_a_deletion_saves_what_was_acknowledged(
     node.start()
     sim.run_until(lambda: node.broker is not None, 10)
     assert bodies_in(serving(node).store, "late") == [b"last"]
-    assert "late" in serving(node).parts.tables.metadata.topics
+    assert "late" in serving(node).parts.tables.topics.topics
 
 
 def test_a_topic_that_is_sent_to_while_it_is_deleted_does_not_come_back_with_a_crash(

@@ -371,7 +371,7 @@ def test_a_changed_topic_is_learnt_anew() -> None:
         frame = send_frame(1, 3, {"UNIQ_KEY": UNIQUE_KEY.format(1)})
         for _ in range(3):
             side.take(frame)
-        side.topics.update(TopicConfig("TopicTest", 2, 2), NOW_MS)
+        side.topics.update(TopicConfig("TopicTest", 2, 2))
         (answer,) = side.take(frame)
         assert b"topic TopicTest has no queue 3" in answer
         side.store.abandon()

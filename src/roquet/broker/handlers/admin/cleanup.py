@@ -12,7 +12,7 @@ from typing import Final
 from roquet.broker.handlers.admin.jobs import Jobs
 from roquet.broker.maintenance.cleaning import Cleaning
 from roquet.broker.maintenance.queue_deletion import QueueDeletion
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.protocol.records.message import HALF_OP_TOPIC, SCHEDULE_TOPIC
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -31,13 +31,13 @@ class CleanupAdmin:
     def __init__(
         self,
         store: Store,
-        metadata: Metadata,
+        topics: TopicRegistry,
         cleaning: Cleaning,
         deletion: QueueDeletion,
         jobs: Jobs,
     ) -> None:
         self._store = store
-        self._metadata = metadata
+        self._topics = topics
         self._cleaning = cleaning
         self._deletion = deletion
         self._jobs = jobs
@@ -59,7 +59,7 @@ class CleanupAdmin:
         self._jobs.answer_after("deletion of unused topics", work, request, connection)
 
     def _is_unused(self, topic: str) -> bool:
-        return topic not in self._metadata.topics and topic not in _NEVER_UNUSED
+        return topic not in self._topics.topics and topic not in _NEVER_UNUSED
 
     def delete_expired_files(self, request: Command, _: Connection) -> Command:
         """Answer at once; the next passes of cleaning delete expired files at any hour."""

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.handlers.admin.saved import answer_saved, refuse_on_slave
+from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers, Member, Producers
-from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.offsets.group_lag import GroupLag
 from roquet.common.steps import Steps, in_parts
@@ -49,7 +49,7 @@ class GroupAdmin:
     def __init__(
         self,
         config: BrokerConfig,
-        metadata: Metadata,
+        groups: GroupRegistry,
         consumers: Consumers[Connection],
         producers: Producers[Connection],
         offsets: ConsumerOffsets,
@@ -58,7 +58,7 @@ class GroupAdmin:
     ) -> None:
         self._config = config
         self._slices = slices
-        self._metadata = metadata
+        self._groups = groups
         self._consumers = consumers
         self._producers = producers
         self._offsets = offsets
@@ -89,17 +89,17 @@ class GroupAdmin:
             check_group(group.name)
         except MessageError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._metadata.update_group(group, partial(answer_saved, request, connection))
+        self._groups.update(group, partial(answer_saved, request, connection))
 
     def delete(self, request: Command, connection: Connection) -> None:
         refuse_on_slave(self._config)
         header = DeleteGroupHeader.read(request.fields)
         if header.remove_offset or header.clean_offset:
             self._offsets.forget_group(header.group_name)
-        self._metadata.delete_group(header.group_name, partial(answer_saved, request, connection))
+        self._groups.delete(header.group_name, partial(answer_saved, request, connection))
 
     def all_groups(self, request: Command) -> Steps[Command]:
-        body = yield from encode_table(self._metadata.group_registry.to_table())
+        body = yield from encode_table(self._groups.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def consumer_connections(self, request: Command) -> Steps[Command]:
@@ -150,7 +150,7 @@ class GroupAdmin:
         )
         backlog = 0
         comma = b""
-        for group in list(self._metadata.groups):
+        for group in list(self._groups.groups):
             body += b"%b{%b:[" % (comma, dump_bytes(group))
             topics = yield from self._lag.topics_of(group)
             comma = b""
@@ -167,7 +167,7 @@ class GroupAdmin:
 
     def one_group(self, request: Command, _: Connection) -> Command:
         name = GroupConfigHeader.read(request.fields).group
-        group = self._metadata.groups.get(name)
+        group = self._groups.groups.get(name)
         if group is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist"

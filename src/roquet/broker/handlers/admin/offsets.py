@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from roquet.broker.metadata.members import Consumers
-from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metadata.topics import TopicRegistry
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.limited_log import LimitedLog
 from roquet.common.steps import Steps
@@ -42,7 +42,7 @@ class OffsetAdmin:
 
     def __init__(
         self,
-        metadata: Metadata,
+        topics: TopicRegistry,
         consumers: Consumers[Connection],
         offsets: ConsumerOffsets,
         store: Store,
@@ -51,7 +51,7 @@ class OffsetAdmin:
     ) -> None:
         self._limited_log = LimitedLog(log)
         self._slices = slices
-        self._metadata = metadata
+        self._topics = topics
         self._consumers = consumers
         self._offsets = offsets
         self._store = store
@@ -68,7 +68,7 @@ class OffsetAdmin:
     def reset(self, request: Command) -> Steps[Command]:
         """Send new offsets to each member of a connected group; the members commit them."""
         header = ResetOffsetHeader.read(request.fields)
-        topic = self._metadata.topics.get(header.topic)
+        topic = self._topics.topics.get(header.topic)
         if topic is None:
             remark = f"topic {header.topic} does not exist on this broker: nothing is reset"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
@@ -114,7 +114,7 @@ class OffsetAdmin:
 
     def _queues(self, topic: TopicConfig, wanted: int | None) -> list[MessageQueue]:
         """All queues of the topic, or the one that the request names (5.x)."""
-        queue_ids = self._metadata.topic_registry.queues_to_scan(topic.name, topic.write_queues)
+        queue_ids = self._topics.queues_to_scan(topic.name, topic.write_queues)
         if wanted is not None and wanted >= 0:
             if wanted not in queue_ids:
                 raise Refused(
@@ -153,7 +153,7 @@ class OffsetAdmin:
         header = CloneOffsetHeader.read(request.fields)
         source = header.src_group
         for name in [header.topic] if header.topic else self._offsets.topics_of(source):
-            if name not in self._metadata.topics:
+            if name not in self._topics.topics:
                 text = "offsets not cloned, the topic does not exist: group=%.200s topic=%s"
                 self._log(logging.WARNING, "no topic", text, source, name)
             elif not header.offline and self._consumers.has_unsubscribed(source, name):

@@ -11,9 +11,8 @@ from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.handlers.admin.jobs import Jobs
 from roquet.broker.handlers.admin.saved import answer_saved, not_saved, refuse_on_slave
 from roquet.broker.maintenance.queue_deletion import QueueDeletion
-from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import until_saved
-from roquet.broker.metadata.topics import FILTER_TYPES
+from roquet.broker.metadata.topics import FILTER_TYPES, TopicRegistry
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.steps import Steps
 from roquet.errors import MessageError, Refused
@@ -38,7 +37,7 @@ class TopicAdmin:
     def __init__(
         self,
         config: BrokerConfig,
-        metadata: Metadata,
+        topics: TopicRegistry,
         offsets: ConsumerOffsets,
         store: Store,
         deletion: QueueDeletion,
@@ -47,7 +46,7 @@ class TopicAdmin:
     ) -> None:
         self._config = config
         self._slices = slices
-        self._metadata = metadata
+        self._topics = topics
         self._offsets = offsets
         self._store = store
         self._deletion = deletion
@@ -71,7 +70,7 @@ class TopicAdmin:
         refuse_on_slave(self._config)
         topic = _requested(CreateTopicHeader.read(request.fields))
         self._refuse_system(topic.name)
-        self._metadata.update_topic(topic, partial(answer_saved, request, connection))
+        self._topics.update(topic, partial(answer_saved, request, connection))
 
     def delete(self, request: Command, connection: Connection) -> None:
         """Delete a topic, its queues and all offsets in it.
@@ -89,19 +88,19 @@ class TopicAdmin:
         await self._deletion.of_topic(name)
         self._offsets.forget_topic(name)
         try:
-            await until_saved(partial(self._metadata.delete_topic, name))
+            await until_saved(partial(self._topics.delete, name))
         except OSError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, not_saved(error)) from error
 
     def _refuse_system(self, name: str) -> None:
-        if self._metadata.topic_registry.is_system(name):
+        if self._topics.is_system(name):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"topic {name} is a system topic: it can be neither changed nor deleted",
             )
 
     def all_topics(self, request: Command) -> Steps[Command]:
-        body = yield from encode_table(self._metadata.topic_registry.to_table())
+        body = yield from encode_table(self._topics.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def one_topic(self, request: Command, _: Connection) -> Command:
@@ -109,16 +108,14 @@ class TopicAdmin:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(topic.to_json()))
 
     def _known(self, name: str) -> TopicConfig:
-        topic = self._metadata.topics.get(name)
+        topic = self._topics.topics.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
         return topic
 
     def stats(self, request: Command) -> Steps[Command]:
         name = TopicHeader.read(request.fields).topic
-        queue_ids = self._metadata.topic_registry.queues_to_scan(
-            name, self._known(name).write_queues
-        )
+        queue_ids = self._topics.queues_to_scan(name, self._known(name).write_queues)
         offsets = yield from encode_object_keys(
             (queue_key(MessageQueue(name, self._config.broker_name, queue_id)), bounds)
             for queue_id, bounds in enumerate(map(partial(self._bounds, name), queue_ids))
@@ -135,7 +132,7 @@ class TopicAdmin:
         }
 
     def system_topics(self, request: Command, _: Connection) -> Command:
-        body = dump_bytes({"topicList": self._metadata.topic_registry.system_names})
+        body = dump_bytes({"topicList": self._topics.system_names})
         return request.answer(ResponseCode.SUCCESS, body=body)
 
 
