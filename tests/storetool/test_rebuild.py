@@ -203,3 +203,16 @@ def test_a_store_without_records_is_rebuilt_as_one(tmp_path: Path) -> None:
     assert rebuild(files_of(tmp_path), PLAN) == Rebuilt(0, 0)
 
     assert_sound(checked(tmp_path))
+
+
+def test_a_log_whose_first_file_was_being_created_is_rebuilt_as_one_without_records(
+    tmp_path: Path,
+) -> None:
+    filled(tmp_path)
+    for path in (tmp_path / "commitlog").iterdir():
+        path.unlink()
+    (tmp_path / "commitlog" / f"{LOG_FILE:020d}").touch()
+
+    assert rebuild(files_of(tmp_path), PLAN) == Rebuilt(0, 0)
+
+    assert files_of(tmp_path).queues == {}

@@ -255,7 +255,8 @@ class _Rebuild:
         self._end = checked.end
         self._bad_bodies = checked.bad_bodies
         self._known = known
-        self._log = CommitLog(disk, LogFolders(disk, files.log.folders), files.log.file_size)
+        log_file_size = files.log.file_size or 1  # a log without segments needs any size but 0
+        self._log = CommitLog(disk, LogFolders(disk, files.log.folders), log_file_size)
         checked_disk = SyncCheckedDisk(disk, SyncHealth())
         self._queues = Queues(checked_disk, files.root, plan.queue_file_size, plan.ext_file_size)
         folder, shape = files.root / "index", plan.shape
