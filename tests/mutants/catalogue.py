@@ -894,7 +894,10 @@ _FAILING: Final = (
         "storage/files/sync_failure.py",
         "                self.fail(error)\n",
         "                pass\n",
-        ("tests/storage/test_trouble.py", "tests/broker/maintenance/test_drive_failure.py"),
+        (
+            "tests/storage/files/test_sync_failure.py",
+            "tests/broker/maintenance/test_drive_failure.py",
+        ),
         once="a second sync after a failed one went well, and SEND_OK went out for bytes that were nowhere",
         simulation=_DRIVES,
     ),
@@ -917,7 +920,10 @@ _FAILING: Final = (
         "storage/log/commit_log.py",
         "        if self._sync_health.failure is None:\n            self.flushed_to",
         "        if True:\n            self.flushed_to",
-        ("tests/storage/test_trouble.py", "tests/broker/maintenance/test_drive_failure.py"),
+        (
+            "tests/storage/files/test_sync_failure.py",
+            "tests/broker/maintenance/test_drive_failure.py",
+        ),
         once="a sync that went well beside one that had failed made what the other had lost count as durable",
         simulation=_SYNCS,
     ),
@@ -926,7 +932,11 @@ _FAILING: Final = (
         "storage/files/sync_failure.py",
         "        if self.is_new:\n",
         "        if False:\n",
-        ("tests/storage/test_trouble.py", "tests/simulation/test_disk.py", "tests/properties"),
+        (
+            "tests/storage/files/test_sync_failure.py",
+            "tests/simulation/test_disk.py",
+            "tests/properties",
+        ),
     ),
     Mutant(
         "a start after a crash believes the system's cache",
@@ -934,7 +944,7 @@ _FAILING: Final = (
         "        if self.was_crashed:\n            self._forget_cached()\n",
         "",
         (
-            "tests/storage/test_trouble.py",
+            "tests/storage/files/test_sync_failure.py",
             "tests/broker/maintenance/test_drive_failure.py",
             "tests/simulation/test_drives.py",
         ),
@@ -946,14 +956,14 @@ _FAILING: Final = (
         "storage/files/mapped_file.py",
         "            number, self.number = self.number, -1\n",
         "            number = self.number\n",
-        ("tests/storage/files/test_disk.py",),
+        ("tests/storage/files/test_mapped_file.py",),
     ),
     Mutant(
         "a descriptor is closed under a sync",
         "storage/files/mapped_file.py",
         "if self._is_closing and not self._users and self.number >= 0:",
         "if self._is_closing and self.number >= 0:",
-        ("tests/storage/files/test_disk.py",),
+        ("tests/storage/files/test_mapped_file.py",),
     ),
     Mutant(
         "a deleted topic's queues count in the checkpoint",

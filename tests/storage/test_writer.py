@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from roquet.errors import DriveSlow
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.message import SCHEDULE_TOPIC, tag_code
 from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
+from roquet.storage.config import StoreConfig
 from roquet.storage.new_record import NewRecord
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
+from tests.simulation.disk import Drive
 from tests.storage.records import append_one, bodies_in, found_by_key, put_batch
 from tests.storage.small_stores import Clock, config, opened
 
@@ -253,3 +258,83 @@ def test_offsets_follow_those_of_records_that_are_dispatched_first(
     assert len(places) >= 6
     master.abandon()
     slave.abandon()
+
+
+# drives that are slow, or full for a while
+
+SMALL = StoreConfig(
+    Path("/s"), [Path("/s/commitlog")], 8192, 20 * 50, index_slots=20, index_entries=101
+)
+
+
+def put_numbers(store: Store, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        append_one(store, store.queue("T", 0), b"%d" % number)
+    store.end_turn()
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def test_what_waits_behind_a_slow_drive_is_refused_until_the_next_turn() -> None:
+    now_ms = 1_700_000_000_000
+    store = Store(replace(SMALL, busy_ms=1000), lambda: now_ms, Drive(random.Random(1)).mount())
+    store.open()
+    put_numbers(store, 0, 1)
+    append_one(store, store.queue("T", 0), b"1")
+    now_ms += 1001
+    end = store.log.end
+    for refused in (
+        lambda: append_one(store, store.queue("T", 0), b"x"),
+        lambda: put_batch(store, store.queue("T", 0), [BatchItem(0, b"x", b"", (), 0)]),
+    ):
+        with pytest.raises(DriveSlow, match=r"^storing .* took 1001 ms; it was not stored"):
+            refused()
+    assert store.log.end == end
+    store.end_turn()
+    put_numbers(store, 2, 1)
+    assert bodies_in(store, "T") == numbered(3)
+
+
+def test_a_record_that_was_refused_holds_up_nobody() -> None:
+    now_ms = 1_700_000_000_000
+    drive = Drive(random.Random(1))
+    store = Store(replace(SMALL, busy_ms=1000), lambda: now_ms, drive.mount())
+    store.open()
+    drive.trouble = errno.ENOSPC
+    with pytest.raises(OSError, match="No space"):
+        put_numbers(store, 0, 1)
+    drive.trouble = None
+    now_ms += 60_000
+    put_numbers(store, 0, 1)
+    assert bodies_in(store, "T") == numbered(1)
+
+
+@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS])
+def test_a_roll_that_fails_refuses_the_message_and_the_next_one_fits_again(trouble: int) -> None:
+    drive = Drive(random.Random(1))
+    store = Store(SMALL, lambda: 1, drive.mount())
+    store.open()
+    taken = 0
+    while store.log.room > 300:
+        put_numbers(store, taken, 1)
+        taken += 1
+    drive.trouble = trouble
+    before, refused = taken, 0
+    for _ in range(20):
+        try:
+            put_numbers(store, taken, 1)
+            taken += 1
+        except OSError as error:
+            refused += error.errno == trouble
+    assert taken + refused == before + 20
+    assert refused > 10
+    drive.trouble = None
+    put_numbers(store, taken, 50)
+    assert bodies_in(store, "T") == numbered(taken + 50)
+    drive.crash()
+    again = Store(SMALL, lambda: 1, drive.mount())
+    again.open()
+    found = bodies_in(again, "T")
+    assert found == numbered(len(found))
