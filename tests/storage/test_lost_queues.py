@@ -561,3 +561,22 @@ def test_the_mark_of_a_checkpoint_without_a_lost_queue_counts_all_others(couple:
     mark = copy.checkpoint.mark
     assert mark is not None
     assert (mark.queue_count, mark.entry_count) == (1, copy.max_offset("other", 0))
+
+
+def test_a_rebuild_steps_over_a_damaged_size_that_leads_beyond_the_logs_end() -> None:
+    """The records after it were dispatched, so no rest of it will come."""
+    drive = Drive(random.Random(1))
+    store = opened(drive)
+    places = [put(store, number, "T") for number in range(30)]
+    drive.unmount()
+    log_file = drive.names.files[Path("/s/commitlog") / f"{0:020d}"]
+    log_file.cached[places[10] : places[10] + 4] = (LOG_FILE - 1000).to_bytes(4, "big")
+    store = opened(drive)
+    assert places[10] + LOG_FILE - 1000 > store.log.end
+    kept = [number for number in range(30) if number != 10]
+    assert numbers(store, "T") == kept
+    drive.lost_from[queue_files(drive, "T")[-1]] = 0
+    with pytest.raises(UnreadableFile):
+        bodies_in(store, "T")
+    rebuild(store)
+    assert numbers(store, "T") == kept
