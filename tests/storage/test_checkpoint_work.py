@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from roquet.common.steps import finished
 from roquet.protocol.records.record import decode
 from roquet.storage import checkpoint_work
 from roquet.storage.store import Store
+from tests.simulation.disk import Drive
+from tests.storage import couples
 from tests.storage.records import bodies_in, found_by_key
 from tests.storage.small_stores import Clock, opened, put
 
@@ -97,3 +100,23 @@ def test_all_queues_that_grow_meanwhile_are_looked_through_for_their_last_entry_
 
 def test_many_queues_take_many_steps(store: Store) -> None:
     assert sum(1 for _ in store.checkpoint_steps()) >= QUEUES // AT_ONCE
+
+
+def test_a_mark_does_not_move_while_the_newest_record_cannot_be_found() -> None:
+    """It would name an older record. A queue with older records only is not needed for it."""
+    drive = Drive(random.Random(1))
+    store = couples.opened(drive)
+    for topic in "old", "new":
+        couples.put(store, 1, topic)
+    (old,), (new,) = (couples.queue_files(drive, topic) for topic in ("old", "new"))
+    store.make_checkpoint()
+    before = store.checkpoint.mark
+    couples.put(store, 2, "new")
+    drive.unreadable.add(new)
+    store.make_checkpoint()
+    assert store.checkpoint.mark == before
+    drive.unreadable = {old}
+    store.make_checkpoint()
+    mark = store.checkpoint.mark
+    assert mark is not None
+    assert (mark.position, mark.entry_count) == (store.log.end, 3)

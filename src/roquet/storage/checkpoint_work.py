@@ -124,12 +124,13 @@ class _Newest:
         self._position = position
         self._at: int | None = None
         self._end = 0
-        self._is_readable = True
+        self._unreadable_to = 0
+        """The end in the log of the last record of a queue that cannot be read."""
 
     def look(self, queue: ConsumeQueue) -> int:
         """Look at one more queue.
 
-        :returns: the queue offset after its last record before the position; 0 if it is not known.
+        :returns: the queue offset after its last record before the position; 0 for a lost queue.
         """
         if queue.is_lost:
             return 0
@@ -139,8 +140,8 @@ class _Newest:
             end = queue.end_before(self._position) if has_grown else queue.max_offset
             entry = queue.entry(end - 1) if is_newer else None
         except UnreadableFile:
-            self._is_readable = self._is_readable and not is_newer
-            return 0
+            self._unreadable_to = max(self._unreadable_to, queue.log_end)
+            return queue.max_offset
         if entry is not None:
             log_end = entry[0] + entry[1] if has_grown else queue.log_end
             if log_end > self._end:
@@ -149,7 +150,7 @@ class _Newest:
 
     def record(self) -> tuple[int, int] | None:
         """The newest record's physical offset and store time; None if they are not known."""
-        if self._at is None or not self._is_readable:
+        if self._at is None or self._unreadable_to > self._end:
             return None
         try:
             record = self._log.record_at(self._at)
