@@ -17,7 +17,7 @@ from roquet.errors import DamagedFiles, StoreError, UnreadableFile
 from roquet.storage.files.disk import Disk, RealDisk
 from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.segments import Durable, Segments, file_name, is_number
-from tests.simulation.disk import Drive
+from tests.simulation.disk import PAGE_SIZE, Drive
 
 FILE = 4096
 FOLDER = Path("/s")
@@ -307,15 +307,19 @@ def test_bytes_are_erased_to_the_end_of_their_file_only(drive: Drive) -> None:
 def test_a_durable_end_moves_once_its_bytes_and_the_rest_of_their_file_are_synced(
     drive: Drive,
 ) -> None:
-    segments, durable = grown(drive, 3), Durable(0)
-    work = segments.sync_work(durable, FILE + 1)
+    size = 3 * PAGE_SIZE
+    disk = drive.mount()
+    segments, durable = Segments(disk, LogFolders(disk, [FOLDER]), size, "fileSize"), Durable(0)
+    for _ in range(3):
+        segments.grow().buffer[:] = b"x" * size
+    work = segments.sync_work(durable, size + 1)
     assert durable.end == 0
     work()
-    assert durable.end == FILE + 1
+    assert durable.end == size + 1
     synced = [bytes(file.durable) for _, file in sorted(drive.names.files.items())]
-    assert synced == [b"\1" * FILE, b"\2" * FILE, bytes(FILE)]
+    assert synced == [b"x" * size, b"x" * size, bytes(size)]
     segments.sync_work(durable, 10)()
-    assert durable.end == FILE + 1, "it only grows"
+    assert durable.end == size + 1, "it only grows"
 
 
 def test_a_sync_that_fails_leaves_the_durable_end_as_it_was(drive: Drive) -> None:
