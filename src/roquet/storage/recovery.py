@@ -281,21 +281,21 @@ def scan_start(log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crash
         earliest = starts[-_FILES_AFTER_A_STOP:][0]
         return dispatched if earliest <= dispatched <= log.end else earliest
     for start in reversed(starts):
-        at, store_ms = _next_record(log, start)
-        if at == start and 0 != store_ms <= checkpoint.safe_ms:
+        # after a blank that is the time of a later file's first record, which was too late
+        if 0 != _next_ms(log, start) <= checkpoint.safe_ms:
             return start
     return starts[0]
 
 
-def _next_record(log: CommitLog, physical: int) -> tuple[int, int]:
-    """Physical offset and store time of the first record from `physical` on.
+def _next_ms(log: CommitLog, physical: int) -> int:
+    """Store time of the first record from `physical` on.
 
-    -1 and `_NO_TIME` if none begins there, or after a blank there.
+    `_NO_TIME` if none begins there, or after a blank there.
     """
     with suppress(CorruptRecord):
         for at, data in log.walk(physical):
-            return at, read_dispatch_request(at, data).store_ms
-    return -1, _NO_TIME
+            return read_dispatch_request(at, data).store_ms
+    return _NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +388,7 @@ def _may_step_over(log: CommitLog, hole: Hole, last_ms: int, known: Known) -> bo
     """
     if hole.end <= known.durable_to:
         return True
-    _, next_ms = _next_record(log, hole.end)
+    next_ms = _next_ms(log, hole.end)
     if known.is_whole or (known.has_old_tail and next_ms < last_ms):
         return False
     return next_ms <= known.durable_ms or not is_lost_write(log, hole)

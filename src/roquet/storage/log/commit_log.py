@@ -330,10 +330,10 @@ class CommitLog:
             return None
         data = self.read(at, size)
         try:
-            record = decode(data)
+            decode(data)
         except CorruptRecord:
             return None
-        return data if record.physical_offset == at and len(data) == size else None
+        return data
 
     def mapped(self, at: int) -> mmap.mmap | bytearray:
         """The buffer of the file that holds `at`; empty if there is no such file.
