@@ -841,7 +841,7 @@ _FAILING: Final = (
         "storage/index/index.py",
         "        left = _CHAINED_PER_STEP",
         "        left = 1 << 40",
-        ("tests/storage/test_index_parts.py",),
+        ("tests/storage/index/test_index.py",),
     ),
     Mutant(
         "the fast path of sends sees no change of a group",
