@@ -10,8 +10,6 @@ from roquet.storage.index.layout import key_hash
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import read_dispatch_request
 
-KEY_HITS_MAX = 64
-"""Records that a query by key returns: Apache's `maxMsgsNumBatch`."""
 KEY_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of records that a query by key returns. No client accepts a frame of more than 16 MiB, and
 while a large response is built all other clients wait."""
@@ -40,12 +38,12 @@ def search_by_key(
 ) -> Steps[KeyHits]:
     """Find the newest records in a range of store times that have a key with the hash of `key`.
 
-    Oldest first; at most `KEY_BYTES_MAX` bytes of records, but at least one record.
+    Oldest first; at most `count_max` records and `KEY_BYTES_MAX` bytes of records, but at least one record.
 
     :param index: with all keys flushed.
     :param begin_ms: inclusive; `end_ms` as well, both to the second.
     """
-    found = yield from index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
+    found = yield from index.find(topic, key, begin_ms, end_ms, count_max)
     records: list[bytes] = []
     size = 0
     for at in sorted(set(found), reverse=True):
