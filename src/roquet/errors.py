@@ -1,4 +1,4 @@
-"""All exceptions that roquet raises on purpose, with what to do about each."""
+"""The exceptions that several packages share. Each derives from `RoquetError`."""
 
 from __future__ import annotations
 

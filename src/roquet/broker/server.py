@@ -33,7 +33,7 @@ class Broker:
     :param disk: the file system; None for the machine's own, a simulation passes another.
     :param restart_as: stops this broker and starts one with another configuration. A slave without
         it cannot be promoted.
-    :param end: called when a sync of the store has failed: asks the process to end, by `stop`.
+    :param end: called after a failed sync of the store; has to make the process call `stop`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Broker:
         :raises DriveFailed: a sync has failed, now or before. The next start recovers, too.
         """
         try:
-            await self._come_to_rest()
+            await self._quiesce()
             if self.store.failure is None:
                 self.store.close()
         except OSError as error:
@@ -105,7 +105,7 @@ class Broker:
         if self.store.failure is not None:
             raise drive_failed(self.store.failure)
 
-    async def _come_to_rest(self) -> None:
+    async def _quiesce(self) -> None:
         """End the running requests and tasks, then flush the log and save the tables."""
         parts = self.parts
         tables = parts.tables
@@ -136,13 +136,14 @@ class Broker:
         routes = handler_table.routes(self.parts)
         connection_closed = self.parts.connection_closed
         peers = self.parts.peers
-        fast = {
+        # Apache's VIP port, listenPort - 2, answers no pulls: they cannot hold up sends there.
+        without_pulls = {
             code: handler
             for code, handler in routes.handlers.items()
             if code != RequestCode.PULL_MESSAGE
         }
         self._main = Server(routes.handlers, connection_closed, peers, routes.fast_paths)
-        self._fast = Server(fast, connection_closed, peers, routes.fast_paths)
+        self._vip = Server(without_pulls, connection_closed, peers, routes.fast_paths)
 
     def _open_store(self) -> None:
         """Open and recover the store.
@@ -158,7 +159,7 @@ class Broker:
     def _close_unused_store(self) -> None:
         """Close the store cleanly after a failed start, so that the next start need not recover.
 
-        Not called for a store that had to recover: that one keeps its mark of a crash, because the
+        Not called for a store that had to recover: that one keeps its file `abort`, because the
         next start must again distrust the filter bits from before the crash.
         """
         try:
@@ -178,7 +179,7 @@ class Broker:
         with listening(host, config.listen_port, "clients, listenPort"):
             await self._main.listen(host, config.listen_port)
         with listening(host, config.fast_port, "clients, listenPort - 2"):
-            await self._fast.listen(host, config.fast_port)
+            await self._vip.listen(host, config.fast_port)
         if self.parts.ha_server is not None:
             with listening(host, config.ha_port, "replication, listenPort + 1"):
                 await self.parts.ha_server.listen(host, config.ha_port)
@@ -204,7 +205,7 @@ class Broker:
     async def _close_servers(self) -> None:
         parts = self.parts
         await self._main.close()
-        await self._fast.close()
+        await self._vip.close()
         if parts.ha_server is not None:
             await parts.ha_server.close()
         if parts.follower is not None:

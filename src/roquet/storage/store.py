@@ -45,10 +45,10 @@ class Store:
     """The files of one broker: commit log, consume queues, index and checkpoint.
 
     Invariant: a record is written to the log, then to its queue, then to the index, never in
-    another order. All three can be read as soon as `append` returns. `log.flushed_to` is the
-    physical offset before which the log survives a crash of the machine. Once a sync of one of the
-    files has failed, the store accepts no message, and neither `log.flushed_to` nor the checkpoint
-    moves.
+    another order. After an append the entry is found at once, the keys after the index's next
+    turn, and the record can be read before `visible_end`. `log.flushed_to` is the physical offset
+    before which the log survives a crash of the machine. Once a sync of one of the files has
+    failed, the store accepts no message, and neither `log.flushed_to` nor the checkpoint moves.
 
     :param now_ms: wall clock, read for the store time of each new record.
     :param filter_bits: computes the filter bits in extension units; None: they get no bits.
@@ -116,14 +116,15 @@ class Store:
         )
         self.failed = Listeners[[OSError]]()
         """Called once, on the loop, with the failure of the first sync that failed."""
-        self._is_closed = False
+        self._failure_taken = False
 
     # opening and closing
 
     def open(self) -> None:
         """Load the files and recover.
 
-        Afterwards the log ends with its last valid record, is durable, and all of it is dispatched.
+        Afterwards the log ends with its last valid record and is durable. All of it is dispatched
+        unless the drive has no room.
 
         :raises StoreError: another broker uses the directory, or a file does not belong there, or
             files are missing.
@@ -158,7 +159,8 @@ class Store:
         self.log.synced(self.log.end)
         self.log.mapped_from = self.log.end
         # Nothing valid follows the log's end now: this broker erases what it truncates, Apache's
-        # leaves it in the files. Unsigned, the next recovery compares the records' store times.
+        # leaves it in the files. Without the signature in the lock file the next recovery compares
+        # the records' store times.
         with suppress(OSError):
             self._lock.sign()
         with self._tasks.attempt(REBUILD):
@@ -224,8 +226,8 @@ class Store:
         failure = self._sync_health.failure
         if failure is None:
             return False
-        if not self._is_closed:
-            self._is_closed = True
+        if not self._failure_taken:
+            self._failure_taken = True
             self.log.refuse_appends()
             self.failed(failure)
         return True
@@ -321,7 +323,7 @@ class Store:
         return queue.max_offset if queue is not None else 0
 
     def within_queue(self, topic: str, queue_id: int, offset: int) -> int:
-        """The offset at which a group resumes that claims `offset`: at most the end of the queue.
+        """Where a group that asks for `offset` continues: there, or at the end of the queue.
 
         Messages beyond the end were lost with the log's tail, or only a former master had them.
         Other messages will get these offsets, so the group must not skip them. While dispatch is
@@ -439,7 +441,7 @@ class Store:
         return queue.offset_at_time(timestamp_ms, lambda offset: self._store_time(queue, offset))
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a message counts as being in memory; one that does not exist does, too.
+        """Whether a message counts as being in memory. True also if it does not exist.
 
         See docs/protocol/consuming.md#a-young-queue-answers-0.
         """

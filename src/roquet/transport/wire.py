@@ -17,7 +17,7 @@ END_S: Final = 1.0
 
 
 class Wire(asyncio.Protocol):
-    """What handlers, calls and later answers of a connection have in common: they send.
+    """The sending half of a connection, for handlers, calls and later answers.
 
     Invariant: `_transport` is None before the connection is established and after it is lost.
     `_is_full` says whether the peer has left more bytes unread than it may.
@@ -154,9 +154,9 @@ class Wire(asyncio.Protocol):
         self._room_is_free()
 
     def pause_if_unread(self) -> None:
-        """Count the peer as not reading if it has left any byte unread, until it has read most.
+        """Stop reading requests while the peer has left any answer unread, until it has read most.
 
-        For more answers than can be made at once: their limit counts only what is made already.
+        For requests whose answers are made in parts: the normal limit does not see those to come.
         """
         transport = self._transport
         if transport is not None and self.is_open and self.unread:

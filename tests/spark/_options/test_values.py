@@ -8,13 +8,13 @@ import pytest
 
 from roquet.errors import OptionError
 from roquet.spark._options.values import (
-    by_right_name,
+    boolean,
+    by_documented_name,
     count,
     name_server,
     one_of,
     tags,
     topics,
-    truth,
 )
 
 NAMES = ("nameServer", "subscribe", "failOnDataLoss")
@@ -23,7 +23,7 @@ ALIASES = {"topic": "subscribe"}
 
 def test_names_are_found_in_any_case_and_by_their_aliases() -> None:
     given = {"NAMESERVER": " a:1 ", "Topic": "orders"}
-    assert by_right_name(given, NAMES, ALIASES) == {"nameServer": "a:1", "subscribe": "orders"}
+    assert by_documented_name(given, NAMES, ALIASES) == {"nameServer": "a:1", "subscribe": "orders"}
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_names_are_found_in_any_case_and_by_their_aliases() -> None:
 )
 def test_a_wrong_name_is_told_with_the_right_one(given: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words.replace("?", r"\?")):
-        by_right_name(given, NAMES, ALIASES)
+        by_documented_name(given, NAMES, ALIASES)
 
 
 def test_values_of_the_usual_kinds_are_read() -> None:
     assert name_server({"nameServer": "a:1, b:2;[::1]:3"}) == "a:1;b:2;[::1]:3"
     assert topics("subscribe", "orders, %RETRY%g,,orders") == ("orders", "%RETRY%g")
-    assert (truth("x", "TRUE"), truth("x", "false")) == (True, False)
+    assert (boolean("x", "TRUE"), boolean("x", "false")) == (True, False)
     assert count("x", "7") == 7
     assert one_of("x", "Any", ("master", "any")) == "any"
     assert (tags("x", "A || B"), tags("x", "*")) == (frozenset({"A", "B"}), None)
@@ -60,7 +60,7 @@ def test_values_of_the_usual_kinds_are_read() -> None:
     [
         (topics, " , ", "x: give one topic"),
         (topics, "no blanks", "x: .*'no blanks'"),
-        (truth, "yes", "x: 'yes' is none of true, false"),
+        (boolean, "yes", "x: 'yes' is none of true, false"),
         (count, "0", "x: '0' is no whole number above 0"),
         (count, "1.5", "x: '1.5' is no whole number above 0"),
         (tags, "||", "x: give tags separated by"),

@@ -290,7 +290,7 @@ class DelayedDelivery:
                 why,
             )
         elif was_held_up and not self._held_up:
-            log.error("delayed messages are delivered again")
+            log.warning("delayed messages are delivered again")
 
     def _deliver(self, level: _Level) -> None:
         """Deliver the due messages of a level, at most `RUN_MAX` of them."""

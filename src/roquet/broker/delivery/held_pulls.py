@@ -20,7 +20,7 @@ class HeldPull:
     :param until_ms: when its time is over, by the event loop's clock.
     :param fetch_again: returns the encoded answer, or None to go on waiting; called with True it
         always returns an answer.
-    :param size: bytes that count for its connection.
+    :param size: bytes counted against `requestBytesPerConnectionMax`.
     """
 
     connection: Connection

@@ -71,7 +71,7 @@ _CORRECTS_THE_OFFSET: Final = frozenset(FetchStatus) - {
 }
 """Statuses whose `next_offset` is not the end of what was fetched, but the nearest valid offset."""
 _FETCHES_MAX: Final = 4
-"""Fetches of a woken pull in a row while its filter matches nothing; each reads some hundred
+"""Further fetches of a woken pull while its filter matches nothing; each reads some hundred
 messages."""
 COUNT_MAX: Final = 1024
 """Messages in one answer, whatever `maxMsgNums` the client asks for."""
@@ -100,7 +100,7 @@ class PullHandler:
         moves: OffsetMovedEvents,
     ) -> None:
         self._config = config
-        self._is_slave = config.is_slave  # kept: the config's take 0.5 us, for each pull
+        self._is_slave = config.is_slave  # copied: the property takes 0.5 us
         self._is_readable = config.is_readable
         self._store = store
         self._topics = topics
@@ -164,7 +164,7 @@ class PullHandler:
         return self._answer(request, header, group, fetched, began_ms)
 
     def _checked_terms(self, header: PullHeader, queue_id: int) -> PullTerms:
-        """Check a pull with this header but another queue id.
+        """Check a pull with this header from the queue `queue_id`.
 
         :returns: what it shares with the pulls of other queues.
         :raises Refused: the group may not pull from the queue.
@@ -393,8 +393,8 @@ class PullHandler:
         pull, so that the other held pulls are not affected.
 
         Messages that the filter did not match are not read again, unless the group's subscription
-        has changed. After `_FETCHES_MAX` fetches without a match the client gets the offset reached
-        and pulls again, so that one pull does not hold the event loop.
+        has changed. After `_FETCHES_MAX` more fetches without a match the client gets the offset
+        reached and pulls again, so that one pull does not hold the event loop.
         """
         offset = header.queue_offset
 

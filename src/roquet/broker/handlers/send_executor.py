@@ -36,7 +36,7 @@ class SendExecutor:
         return self._store.queue(*plan.queue(queue_id))
 
     def queue_in_use(self, plan: SendPlan, queue_id: int) -> ConsumeQueue | None:
-        """The queue, or None if it has no file yet; makes nothing."""
+        """The queue, or None until this process has made room in it; makes nothing."""
         queue = self._store.queues.known(*plan.queue(queue_id))
         return queue if queue is not None and queue.is_in_use else None
 

@@ -34,7 +34,7 @@ _HOUR_MS: Final = 3_600_000
 class Cleaning:
     """The loops that apply the retention rules and watch how full the drive is.
 
-    Invariant: messages are refused exactly while the drive was too full at the last check.
+    Invariant: messages are refused while the drive was too full at the last check.
 
     :param log_files_dropped: called when files of the log have been dropped.
     :param slices: runs the pass over all queues.

@@ -29,7 +29,9 @@ _THEN: Final = {
 
 
 class DriveFailure:
-    """The callback of the store for a failed sync: refuses sends, then runs the configured action.
+    """The callback of the store for a failed sync.
+
+    Answers the sends that wait for the disk with an error, then runs the configured action.
 
     Invariant: called at most once in the life of a broker; its effect is never undone (decision
     0025).

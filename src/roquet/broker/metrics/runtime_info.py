@@ -109,7 +109,7 @@ class RuntimeInfo:
             "dispatchBehindReason": self._store.dispatch.lag_reason,
             "earliestMessageTimeStamp": str(self._earliest_ms(log.start)),
             "remainHowManyDataToFlush": size_text(log.end - log.flushed_to),
-            "remainHowManyDataToCommit": size_text(0),
+            "remainHowManyDataToCommit": size_text(log.end - log.readable_to),
             "remainTransientStoreBufferNumbs": str(_NO_BUFFER_LIMIT),
         }
 

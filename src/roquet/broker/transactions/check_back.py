@@ -170,7 +170,8 @@ class CheckBack:
             destination(record)
         except Refused as error:
             self._unusable.note(f"half message {half.offset}: {error.remark}")
-            due = Due.DISCARD
+            self._halves.give_up(record, half)
+            return 500 + len(record.body)
         match due:
             case Due.RENEW:
                 self._halves.renew(record, half, half.checks)

@@ -85,7 +85,7 @@ class HalfMessages:
         self._clock = clock
         self._levels = levels
         self.open = OpenTransactions()
-        self._unreadable = self._unreadable_at = 0
+        self._damaged = self._damaged_at = 0
         self._reached: tuple[int, int, int] | None = None
         """Offsets to save once the log is durable up to the first number.
 
@@ -129,11 +129,11 @@ class HalfMessages:
                 left[0],
                 left[-1],
             )
-        if self._unreadable:
+        if self._damaged:
             log.warning(
                 "damaged half or op messages skipped: count=%d last_physical_offset=%d",
-                self._unreadable,
-                self._unreadable_at,
+                self._damaged,
+                self._damaged_at,
             )
         if found:
             log.info(
@@ -171,8 +171,8 @@ class HalfMessages:
                 if record is not None and record.topic == topic:
                     yield number, record
                 else:
-                    self._unreadable += 1
-                    self._unreadable_at = at
+                    self._damaged += 1
+                    self._damaged_at = at
             offset = offset + len(entries) if entries else queue.next_file(offset)
 
     def half_of(self, record: Record) -> HalfRecord:
@@ -368,8 +368,8 @@ class HalfMessages:
         If not, asking its producer would count as a check whose answer is refused, and after some
         of these the transaction would be given up.
 
-        :raises Refused: the drive is too full; or dispatch lags, and half messages without a queue
-            entry would seem to have ended.
+        :raises Refused: the broker stores nothing now; or dispatch lags, and half messages without
+            a queue entry would seem to have ended.
         """
         if why := self._write_gate.why_closed or self._store.dispatch.lag_reason:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"messages are refused: {why}")
@@ -386,7 +386,7 @@ class HalfMessages:
         self._has_ended(half)
 
     def _again(self, record: Record, queue: ConsumeQueue, properties: str) -> NewRecord:
-        """A new record with the message of a half message, for another queue."""
+        """A new record with the message of a half message, for `queue`."""
         host = self._store.config.store_host
         sys_flag = record.sys_flag & ~(m.TRANSACTION_BITS | m.STORE_HOST_V6)
         return NewRecord(

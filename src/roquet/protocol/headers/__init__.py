@@ -40,7 +40,7 @@ class Header:
     def read(cls, fields: Mapping[str, str]) -> Self:
         """Decode the fields.
 
-        Apache's broker ignores an optional field that it cannot read. Here that is an error, too:
+        Apache's broker ignores an optional field that it cannot read. Here it is refused:
         otherwise a message would be stored with other values than the client sent.
 
         :raises Refused: a mandatory field is missing, or a number is out of Java's range.

@@ -17,7 +17,8 @@ from roquet.spark._options.values import (
     Mode,
     Parsers,
     access,
-    by_right_name,
+    boolean,
+    by_documented_name,
     count,
     group,
     mode,
@@ -25,7 +26,6 @@ from roquet.spark._options.values import (
     one_of,
     parsed,
     tags,
-    truth,
     uncompressed_max,
 )
 
@@ -144,13 +144,13 @@ class ReadOptions:
 
 def include_properties(options: Mapping[str, str]) -> bool:
     """The option includeProperties, the only one that changes the schema."""
-    return truth("includeProperties", _values(options).get("includeProperties", "true"))
+    return boolean("includeProperties", _values(options).get("includeProperties", "true"))
 
 
 def _values(
     options: Mapping[str, str], not_here: frozenset[str] = frozenset(), why: str = ""
 ) -> dict[str, str]:
-    values = by_right_name(options, _NAMES, _ALIASES)
+    values = by_documented_name(options, _NAMES, _ALIASES)
     for name in values:
         if name in not_here:
             raise OptionError(f"{name}: {why}")
@@ -171,14 +171,14 @@ def _delay(name: str, text: str) -> int:
 
 _SIMPLE: Final[Parsers] = {
     "tags": ("tags", tags),
-    "failOnDataLoss": ("fail_on_data_loss", truth),
+    "failOnDataLoss": ("fail_on_data_loss", boolean),
     "readFrom": ("read_from", _read_from),
     "pullTimeoutMs": ("pull_timeout_ms", count),
     "pullBatchSize": ("pull_batch_size", count),
     "noProgressTimeoutMs": ("no_progress_timeout_ms", count),
     "minPartitions": ("min_partitions", count),
     "maxRecordsPerPartition": ("max_records_per_partition", count),
-    "includeProperties": ("include_properties", truth),
+    "includeProperties": ("include_properties", boolean),
     "groupIdPrefix": ("pull_group", group),
     "consumerGroup": ("consumer_group", group),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", count),

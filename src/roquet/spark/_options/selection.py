@@ -81,8 +81,8 @@ class Selection:
         topics and dead letter topics only if it spells out their name or prefix, such as `%DLQ%.*`.
 
         :param existing: all topics of the cluster.
-        :param own: topics that brokers made for themselves, such as those named as brokers and
-            clusters.
+        :param own: topics that brokers made for themselves: one with the name of each broker and of
+            each cluster.
         """
         if self.pattern is None:
             return self.topics

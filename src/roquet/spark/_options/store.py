@@ -15,13 +15,13 @@ from roquet.spark._options.start_end import AtTime, Offsets, ending, starting
 from roquet.spark._options.values import (
     Mode,
     Parsers,
-    by_right_name,
+    boolean,
+    by_documented_name,
     count,
     listed,
     mode,
     parsed,
     tags,
-    truth,
     uncompressed_max,
 )
 
@@ -30,11 +30,11 @@ _SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _ALL_BUT_SYSTEM: Final = {"subscribePattern": ".*"}
 _SIMPLE: Final[Parsers] = {
     "tags": ("tags", tags),
-    "includeProperties": ("include_properties", truth),
+    "includeProperties": ("include_properties", boolean),
     "bytesPerPartition": ("bytes_per_partition", count),
     "mode": ("mode", mode),
     "maxUncompressedBytes": ("uncompressed_max", uncompressed_max),
-    "checkCrc": ("check_crc", truth),
+    "checkCrc": ("check_crc", boolean),
 }
 """Options that do not depend on other options."""
 _NAMES: Final = (
@@ -84,7 +84,7 @@ class StoreOptions:
 
         :raises OptionError: an option is missing, unknown or invalid.
         """
-        values = by_right_name(options, _NAMES, _ALIASES)
+        values = by_documented_name(options, _NAMES, _ALIASES)
         selection = Selection.of(
             values if any(name in values for name in _SELECTIONS) else _ALL_BUT_SYSTEM
         )

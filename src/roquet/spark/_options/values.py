@@ -38,7 +38,7 @@ class Mode(Enum):
     PERMISSIVE = "permissive"
 
 
-def by_right_name(
+def by_documented_name(
     options: Mapping[str, str], names: Iterable[str], aliases: Mapping[str, str] = _NO_ALIASES
 ) -> dict[str, str]:
     """The options by their documented names, with blanks around the values removed.
@@ -130,7 +130,7 @@ def _checked(name: str, text: str, check: Callable[[str], None]) -> str:
     return text
 
 
-def truth(name: str, text: str) -> bool:
+def boolean(name: str, text: str) -> bool:
     """Parse `true` or `false`."""
     return one_of(name, text, ("true", "false")) == "true"
 

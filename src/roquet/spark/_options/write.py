@@ -14,14 +14,14 @@ from roquet.spark._options.values import (
     ACCESS_NAMES,
     Parsers,
     access,
-    by_right_name,
+    boolean,
+    by_documented_name,
     count,
     group,
     name_server,
     one_of,
     parsed,
     topic,
-    truth,
 )
 
 
@@ -62,7 +62,7 @@ class WriteOptions:
 
         :raises OptionError: an option is missing, unknown or invalid.
         """
-        values = by_right_name(options, _NAMES)
+        values = by_documented_name(options, _NAMES)
         return cls(name_server(values), access=access(values), **parsed(values, _SIMPLE))
 
 
@@ -94,7 +94,7 @@ _SIMPLE: Final[Parsers] = {
     "compressFromBytes": ("compress_from_size", count),
     "batchRows": ("batch_rows", count),
     "batchBytes": ("batch_size", _batch_size),
-    "failOnUnsafe": ("fail_on_unsafe", truth),
+    "failOnUnsafe": ("fail_on_unsafe", boolean),
 }
 """Options that do not depend on other options."""
 

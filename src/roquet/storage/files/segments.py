@@ -68,7 +68,7 @@ class Segments:
     def forget_cached(self, start: int) -> None:
         """Drop cached pages of the files that end after `start`, and make their names durable.
 
-        To be called before `load`.
+        To be called before a file is mapped.
         """
         unnamed: dict[Path, Path] = {}
         for path, _ in self._folders.files():

@@ -46,8 +46,8 @@ class CommitLog:
     Invariant: a record never crosses a file; one blank fills the rest of a full file. start <=
     flushed_to <= readable_to <= end. Only `take`, `write`, `replicate`, `truncate` and the blank
     that closes a file move `end`, each as its last step, so that a failure before it leaves the log
-    as it was. Once a sync of the store has failed, `flushed_to` does not move and no new record is
-    accepted.
+    as it was (`replicate` also sets the start of an empty log). Once a sync of the store has
+    failed, `flushed_to` does not move and no new record is accepted.
 
     :param pool: memory where new records wait until `commit` writes them to their file.
     :param sync_health: of the store that the log belongs to.
@@ -87,7 +87,7 @@ class CommitLog:
     def forget_cached(self, start: int) -> None:
         """Drop cached pages of the files that end after `start`, and make their names durable.
 
-        To be called before `load`.
+        To be called before a file is mapped.
         """
         self._segments.forget_cached(start)
 
@@ -136,7 +136,7 @@ class CommitLog:
         :raises ValueError, OSError: as `make_room`.
         """
         at = self.end
-        if at + size + BLANK_SIZE > self._room_end:  # `make_room`, for a send without its call
+        if at + size + BLANK_SIZE > self._room_end:  # `make_room` inlined: no call per send
             at = self._more_room(size)
         return self._buffer, at - self._file_start, at
 
@@ -395,7 +395,7 @@ class CommitLog:
             physical = physical + end
 
     def _first_size(self, physical: int) -> int | None:
-        """The size of the record at `physical`, which is not whole in a block; None for a blank.
+        """The size of the record at `physical`, which is longer than a block; None for a blank.
 
         :raises CorruptRecord: neither a record nor a blank begins there.
         """

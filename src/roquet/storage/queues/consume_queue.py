@@ -182,7 +182,7 @@ class ConsumeQueue:
                 self._durable = Durable(self.max_offset * ENTRY_SIZE)
                 self.written_from = self.max_offset
                 return
-        self.drop_all()  # no entry survived a crash: the next one may have any offset
+        self.drop_all()  # there is no entry, or none survived a crash: the next may have any offset
 
     def _first_false(self, start: int, end: int, is_so: Callable[[int, int], bool]) -> int:
         """Count the entries at the start of a file for which `is_so` holds, by binary search.
@@ -425,7 +425,7 @@ class ConsumeQueue:
 
     @property
     def has_bytes_behind(self) -> bool:
-        """Whether bytes other than zeros follow the last entry: damage, after a clean stop."""
+        """Whether the place of the next entry is not zero: damage, after a clean stop."""
         at = self.max_offset * ENTRY_SIZE
         return any(self._segments.read(at, at + ENTRY_SIZE))
 
@@ -435,11 +435,10 @@ class ConsumeQueue:
         return (offset // per_file + 1) * per_file
 
     def truncate(self, log_end: int) -> None:
-        """End the queue with its last entry of a record before physical offset `log_end`.
+        """Keep the entries of records before physical offset `log_end`, which must be there all.
 
-        All entries of records before `log_end` must have been written. A crash may have left any
-        bytes of later entries, in any file. One of them may look like an earlier entry, but then
-        none after it does.
+        Later entries may be garbage after a crash, in any file, so each file is searched from the
+        last one back. A later entry may look like an earlier one, but then none after it does.
         """
         for start in reversed(self._segments.starts):
             kept = self._first_false(
@@ -500,7 +499,7 @@ class ConsumeQueue:
     def first_in_files(self) -> tuple[int, int] | None:
         """Queue offset and physical offset of the first entry in the files.
 
-        None if the queue began there: its files begin at offset 0 or with blanks.
+        None if there is no entry, or if the files have the queue's beginning: offset 0 or blanks.
 
         :raises UnreadableFile: the entry cannot be read.
         """

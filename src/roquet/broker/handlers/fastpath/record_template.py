@@ -35,7 +35,7 @@ def tag_code(tags: bytes) -> int:
 
 
 class RecordTemplate:
-    """A plan, with the stored properties cut where they vary.
+    """Makes the records of similar sends: a plan, and their properties as a format string.
 
     Header templates that differ only in the length of a number share one record template. Those of
     one connection with equal `identity` are interchangeable.
@@ -91,9 +91,9 @@ class RecordTemplate:
         """The consume queue that sends with this queue id are stored in; added to `queues`.
 
         :param queue_id: as in the header.
-        :returns: None if the topic has no such queue, or if the queue has no file yet: the slow
-            path creates it, so that a run of messages to new queues does not create all files at
-            once.
+        :returns: None if the topic has no such queue, or until this process has made room in
+            it: the slow path does, so that a run of messages to new queues does not create all
+            files at once.
         """
         if not is_number(queue_id) or int(queue_id) >= self.plan.queue_limit:
             return None
@@ -110,7 +110,7 @@ class RecordTemplate:
         return self._properties_format % ((*texts, queue_id) if self.plan.level else tuple(texts))
 
     def _is_plain(self, columns: SendColumns) -> bool:
-        """Whether no value could be parsed in another way than as its own bytes."""
+        """Whether each value means exactly its bytes: no escapes, no other spelling of a number."""
         return (
             b"".join(columns.born).isdigit()
             and all(block.isalnum() or is_safe(block) for block in columns.blocks)
