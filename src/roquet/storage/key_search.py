@@ -38,7 +38,7 @@ def search_by_key(
 ) -> Steps[KeyHits]:
     """Find the newest records in a range of store times that have a key with the hash of `key`.
 
-    Oldest first; at most `count_max` records and `KEY_BYTES_MAX` bytes of records, but at least one record.
+    Oldest first; at most `count_max` and `KEY_BYTES_MAX` bytes of them, but at least one.
 
     :param index: with all keys flushed.
     :param begin_ms: inclusive; `end_ms` as well, both to the second.
