@@ -144,6 +144,13 @@ _RECOVERING: Final = (
         ("tests/storage/test_lost_queues.py",),
     ),
     Mutant(
+        "a queue that is deleted while it is rebuilt is filled all the same",
+        "storage/queues/consume_queue.py",
+        "            self.replacement.delete()\n            self.adopt()\n",
+        "            pass\n",
+        ("tests/storage/test_lost_queues.py",),
+    ),
+    Mutant(
         "a queue that is deleted goes from its end",
         "broker/maintenance/queue_deletion.py",
         "                queue.delete()\n                await asyncio.sleep(0)\n",

@@ -610,7 +610,10 @@ class ConsumeQueue:
         return self._segments.has_whole_file
 
     def lose(self) -> None:
-        """Return and accept no entries until `adopt`, since files were truncated or deleted."""
+        """Return and accept no entries, since files were truncated or deleted.
+
+        `adopt` or `delete` ends that.
+        """
         self.is_lost = True
         self._leave_file()
 
