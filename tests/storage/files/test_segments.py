@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.errors import DamagedFiles, StoreError, UnreadableFile
@@ -230,6 +230,7 @@ def test_after_cached_pages_are_forgotten_names_are_durable_and_bytes_are_the_dr
 # bytes
 
 
+@settings(max_examples=40)
 @given(st.integers(-FILE, 5 * FILE), st.integers(-FILE, 5 * FILE))
 def test_pieces_cover_what_exists_of_a_range_once(start: int, end: int) -> None:
     segments = grown(Drive(random.Random(1)), 3, at=FILE)
@@ -240,6 +241,7 @@ def test_pieces_cover_what_exists_of_a_range_once(start: int, end: int) -> None:
     assert data == everything[max(FILE, start) : max(FILE, end)]
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 5 * FILE), st.integers(0, 5 * FILE))
 def test_a_read_ends_with_the_file_that_holds_its_first_byte(start: int, end: int) -> None:
     segments = grown(Drive(random.Random(1)), 3, at=FILE)

@@ -197,7 +197,7 @@ class Keys:
         return sorted(path.name for path in self.drive.names.files)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     st.lists(st.sampled_from(("a", "b", "cc", "dd", "größer")), max_size=35),
     st.integers(1, 9),
@@ -420,7 +420,7 @@ def test_a_cut_file_takes_no_key_and_is_not_searched() -> None:
     assert keys.found("a") == [1, 0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 287), st.integers(0, 255)), max_size=12))
 def test_a_search_in_a_damaged_file_ends_and_finds_no_key_twice(
     damage: list[tuple[int, int]],

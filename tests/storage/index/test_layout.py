@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import string
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +26,8 @@ def test_header_slots_and_entries_follow_each_other() -> None:
     assert entry_at(5_000_000, 20_000_000) == 420_000_040, "the size of a file of Apache's"
 
 
-@given(st.text(string.ascii_letters, max_size=9), st.text(string.printable, max_size=20))
+@settings(max_examples=30)
+@given(st.text("Tk%_", max_size=9), st.text("aZ 0é\n", max_size=20))
 def test_a_keys_hash_is_the_absolute_value_of_javas(topic: str, key: str) -> None:
     assert key_hash(topic, key) == abs(java_hash(f"{topic}#{key}"))
 
@@ -41,7 +40,7 @@ def test_the_hash_without_a_positive_counterpart_is_0() -> None:
     assert key_hashes("T", "".join(keys).encode(), 7).tolist() == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     st.text(max_size=9),
     st.integers(1, 8),
