@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from roquet.broker.delay.due_run import DueRun
 from roquet.errors import UnreadableFile
+from roquet.protocol.records.layout import BLANK_MAGIC
 from roquet.protocol.records.message import HALF_TOPIC, TOPIC_SIZE_MAX, join_properties
 from roquet.protocol.records.record import decode
 from roquet.storage.queues.consume_queue import ConsumeQueue
@@ -124,10 +125,10 @@ def test_a_message_that_names_no_valid_queue_is_logged_and_left_out(
     level: Level, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    level.put(where("T", 1), text, where("T", 1))
-    at = int(level.entries()["physical"][1])
-    run = level.run()
-    assert (run.offsets, run.gone, numbers(run)) == ([0, 2], 0, [0, 2])
+    level.put("", where("T", 1), text, where("T", 1))
+    at = int(level.entries()["physical"][2])
+    run = level.run(1)
+    assert (run.offsets, run.gone, numbers(run)) == ([1, 3], 0, [1, 3])
     assert names(run.queues) == [("T", 1)] * 2
     (line,) = caplog.messages
     assert f"physical_offset={at} " in line
@@ -218,6 +219,19 @@ def test_an_entry_that_is_not_of_its_records_size_is_left_out(level: Level, shif
     entries = level.entries()
     entries["size"][1] += shift
     run = DueRun(level.store, 0, entries)
+    assert (run.gone, run.offsets, numbers(run)) == (0, [0, 2], [0, 2])
+
+
+@pytest.mark.parametrize(
+    ("field_at", "value"),
+    [(0, 123), (4, 123), (4, BLANK_MAGIC)],
+    ids=["size", "magic", "blank"],
+)
+def test_a_record_with_a_damaged_head_is_left_out(level: Level, field_at: int, value: int) -> None:
+    level.put(*[where("T", 0)] * 3)
+    at = int(level.entries()["physical"][1]) + field_at
+    level.store.log.mapped(at)[at : at + 4] = value.to_bytes(4, "big")
+    run = level.run()
     assert (run.gone, run.offsets, numbers(run)) == (0, [0, 2], [0, 2])
 
 
