@@ -160,7 +160,7 @@ async def test_a_part_of_many_pulls_is_woken_in_each_turn(polls: Polls, peer: Pe
         polls.grow(queue_id)
     polls.wake(0, 1)
     answered = [polls.fetches]
-    while polls.waiting:
+    for _ in range(2):
         await turn()
         answered.append(polls.fetches)
     assert answered == [WOKEN_AT_ONCE, 2 * WOKEN_AT_ONCE, 2 * WOKEN_AT_ONCE + 1]
@@ -294,7 +294,7 @@ async def test_large_answers_of_one_connection_leave_one_by_one(polls: Polls) ->
     polls.wake(0)
     counts = [len(peer.texts())]
     assert other.texts() == [FOUND]
-    while polls.waiting:
+    for _ in range(2):
         await turn()
         counts.append(len(peer.texts()))
     assert counts == [1, 1, 1]
@@ -366,3 +366,15 @@ async def test_the_connection_of_a_crowd_that_does_not_read_ends(tmp_path: Path)
     crowd.stop_reading()
     polls.hold(newcomer, 0)
     assert (crowd.transport.is_closed, crowd.texts(), polls.long_polls.count) == (True, [], 1)
+
+
+async def test_a_pull_that_is_refused_takes_no_place_from_others(tmp_path: Path) -> None:
+    polls = Polls(opened(tmp_path, Clock()), count_max=4)
+    crowd = Peer()
+    greedy = Peer(kept_max=KEPT_MAX)
+    polls.hold(greedy, 0, size=KEPT_MAX)
+    for _ in range(3):
+        polls.hold(crowd, 0)
+    with pytest.raises(Refused, match="wait for their answers already"):
+        polls.hold(greedy, 0)
+    assert (crowd.texts(), polls.long_polls.count) == ([], 4)

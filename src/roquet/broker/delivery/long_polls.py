@@ -80,10 +80,10 @@ class LongPolls:
         :raises Refused: too many pulls are held, or too many bytes for this connection.
         """
         crowding_out = self._places.crowding_out(connection)
+        size += _COST
+        connection.later.keep(size)  # may refuse: another client keeps its place then
         if crowding_out is not None:
             self._answer_early(crowding_out)
-        size += _COST
-        connection.later.keep(size)
         held = HeldPull(connection, queue, offset, int(self._now_ms()) + hold_ms, fetch_again, size)
         self.queues.setdefault(queue, []).append(held)
         self._places.take(held)
