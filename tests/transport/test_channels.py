@@ -1,4 +1,4 @@
-"""Connections by address, on a simulated network; tests/integration has the same on a real one."""
+"""Connections by address, on a simulated network and on loopback."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 import uvloop
 
 from roquet.errors import ConnectionClosed
-from roquet.transport.channels import CONNECT_TIMEOUT_S, Channels
+from roquet.protocol.remoting.command import Command
+from roquet.transport.channels import CONNECT_TIMEOUT_S, Channels, split_address
 from roquet.transport.server import Server
 from tests.simulation.simulation import Simulation
+from tests.transport.both import BREAK, ECHO, Both
 
 NOBODY = "10.0.0.2:7000"
 
@@ -74,3 +76,48 @@ def test_a_connect_that_is_given_up_in_whatever_turn_leaves_nothing(
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
+
+
+# on loopback
+
+
+async def test_callers_share_one_connection_per_address(both: Both) -> None:
+    channels = Channels()
+    address = f"127.0.0.1:{both.port}"
+
+    await asyncio.gather(*(channels.call(address, Command(ECHO), 5000) for _ in range(10)))
+
+    assert len(both.server.connections) == 1
+    await channels.close()
+
+
+async def test_a_lost_connection_is_opened_again_on_demand(both: Both) -> None:
+    channels = Channels()
+    address = f"127.0.0.1:{both.port}"
+    with pytest.raises(ConnectionClosed):
+        await channels.call(address, Command(BREAK), 5000)
+
+    assert (await channels.call(address, Command(ECHO), 5000)).code == 0
+    await channels.close()
+
+
+async def test_an_address_where_nobody_listens_is_named() -> None:
+    channels = Channels()
+
+    with pytest.raises(ConnectionClosed, match=r"cannot connect to 127\.0\.0\.1:1"):
+        await channels.call("127.0.0.1:1", Command(ECHO), 5000)
+    await channels.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [("a:1", ("a", 1)), (" 10.0.0.1:65535 ", ("10.0.0.1", 65535)), ("[::1]:9876", ("::1", 9876))],
+)
+def test_an_address_is_divided_at_its_last_colon(address: str, parts: tuple[str, int]) -> None:
+    assert split_address(address) == parts
+
+
+@pytest.mark.parametrize("address", ["", "a", "a:", ":1", "a:b", "a:0", "a:65536", "a:-1"])
+def test_another_text_is_no_address(address: str) -> None:
+    with pytest.raises(ValueError, match="is not host:port"):
+        split_address(address)

@@ -1,107 +1,34 @@
-"""Connections on loopback: who is answered, with what, and how it ends."""
+"""Connections of a server on loopback: who is answered, with what, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused
+from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import ONE_WAY, Command, decode
 from roquet.transport import server as server_module
-from roquet.transport.channels import Channels, split_address
-from roquet.transport.connection import Connection, Handler
+from roquet.transport.connection import Connection
+from roquet.transport.peers import Peers
 from roquet.transport.server import Server
-
-ECHO, REFUSE, MISREAD, FAIL, NEVER, BREAK, ASK_BACK = range(1000, 1007)
-NO_HANDLERS: Mapping[int, Handler] = MappingProxyType({})
-
-
-def echo(request: Command, connection: Connection) -> Command:
-    return request.answer(0, None, request.fields, request.body)
-
-
-def refuse(request: Command, connection: Connection) -> Command:
-    raise Refused(ResponseCode.NO_PERMISSION, "not today")
-
-
-def misread(request: Command, connection: Connection) -> Command:
-    raise ValueError("no such number")
-
-
-def fail(request: Command, connection: Connection) -> Command:
-    raise ZeroDivisionError("a bug")
-
-
-def never(request: Command, connection: Connection) -> None:
-    return None
-
-
-def break_rules(request: Command, connection: Connection) -> Command:
-    raise PeerError("that makes no sense")
-
-
-def ask_back(request: Command, connection: Connection) -> bytes:
-    connection.calls.notify(Command(ECHO))
-    return request.answer(0, "asked back").encode()
-
-
-HANDLERS: Mapping[int, Handler] = {
-    ECHO: echo,
-    REFUSE: refuse,
-    MISREAD: misread,
-    FAIL: fail,
-    NEVER: never,
-    BREAK: break_rules,
-    ASK_BACK: ask_back,
-}
-
-
-class Both:
-    """A server and the clients connected to it."""
-
-    def __init__(self) -> None:
-        self.ended: list[Connection] = []
-        self.server = Server(HANDLERS, self.ended.append)
-        self.clients: list[Connection] = []
-        self.port = 0
-
-    async def start(self) -> None:
-        self.port = await self.server.listen("127.0.0.1", 0)
-
-    async def connect(self, handlers: Mapping[int, Handler] = NO_HANDLERS) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(handlers), "127.0.0.1", self.port
-        )
-        self.clients.append(connection)
-        return connection
-
-    async def stop(self) -> None:
-        for connection in self.clients:
-            connection.close()
-        await self.server.close()
-        await settled(lambda: not any(connection.is_open for connection in self.clients))
-
-
-async def settled(is_so: Callable[[], bool]) -> None:
-    """Wait for what comes within a few turns of the loop."""
-    async with asyncio.timeout(5):
-        while not is_so():
-            await asyncio.sleep(0)
-
-
-@pytest.fixture
-async def both() -> AsyncIterator[Both]:
-    both = Both()
-    await both.start()
-    yield both
-    await both.stop()
+from tests.transport.both import (
+    ASK_BACK,
+    BREAK,
+    ECHO,
+    FAIL,
+    MISREAD,
+    NEVER,
+    NO_HANDLERS,
+    REFUSE,
+    Both,
+    echo,
+    settled,
+)
 
 
 async def test_answers_find_their_requests_whatever_their_order(both: Both) -> None:
@@ -274,46 +201,92 @@ async def test_a_peer_that_left_at_once_is_no_error() -> None:
     assert connection.peer_address == "0.0.0.0:0"
 
 
-# channels
+# the server itself
 
 
-async def test_callers_share_one_connection_per_address(both: Both) -> None:
-    channels = Channels()
-    address = f"127.0.0.1:{both.port}"
+async def test_connections_are_those_open_in_the_order_of_arrival(both: Both) -> None:
+    clients = [await both.connect() for _ in range(3)]
+    await settled(lambda: len(both.server.connections) == 3)
+    first, second, third = both.server.connections
 
-    await asyncio.gather(*(channels.call(address, Command(ECHO), 5000) for _ in range(10)))
+    clients[1].close()
+    await settled(lambda: both.ended == [second])
 
-    assert len(both.server.connections) == 1
-    await channels.close()
-
-
-async def test_a_lost_connection_is_opened_again_on_demand(both: Both) -> None:
-    channels = Channels()
-    address = f"127.0.0.1:{both.port}"
-    with pytest.raises(ConnectionClosed):
-        await channels.call(address, Command(BREAK), 5000)
-
-    assert (await channels.call(address, Command(ECHO), 5000)).code == 0
-    await channels.close()
+    assert list(both.server.connections) == [first, third]
 
 
-async def test_an_address_where_nobody_listens_is_named() -> None:
-    channels = Channels()
+async def test_a_server_that_stops_to_accept_keeps_its_connections(both: Both) -> None:
+    client = await both.connect()
 
-    with pytest.raises(ConnectionClosed, match=r"cannot connect to 127\.0\.0\.1:1"):
-        await channels.call("127.0.0.1:1", Command(ECHO), 5000)
-    await channels.close()
+    both.server.stop_accepting()
 
-
-@pytest.mark.parametrize(
-    ("address", "parts"),
-    [("a:1", ("a", 1)), (" 10.0.0.1:65535 ", ("10.0.0.1", 65535)), ("[::1]:9876", ("::1", 9876))],
-)
-def test_an_address_is_divided_at_its_last_colon(address: str, parts: tuple[str, int]) -> None:
-    assert split_address(address) == parts
+    with pytest.raises(ConnectionRefusedError):
+        await both.connect()
+    assert (await client.calls.call(Command(ECHO), 5000)).code == 0
 
 
-@pytest.mark.parametrize("address", ["", "a", "a:", ":1", "a:b", "a:0", "a:65536", "a:-1"])
-def test_another_text_is_no_address(address: str) -> None:
-    with pytest.raises(ValueError, match="is not host:port"):
-        split_address(address)
+async def test_a_closing_server_sends_the_answers_that_are_made(both: Both) -> None:
+    """They are more than the kernel takes at once."""
+    client = await both.connect()
+    body = bytes(4 << 20)
+    call = asyncio.create_task(client.calls.call(Command(ECHO, body=body), 5000))
+    await settled(lambda: any(each.held(0)[0] for each in both.server.connections))
+
+    await both.server.close()
+
+    assert (await call).body == body
+    await settled(lambda: len(both.ended) == 1)
+
+
+async def test_a_connection_that_the_loop_reports_after_the_end_is_closed(both: Both) -> None:
+    """The system accepted it before."""
+    peers = [socket.create_connection(("127.0.0.1", both.port)) for _ in range(5)]
+
+    await both.server.close()
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    assert not both.server.connections
+    for peer in peers:
+        peer.setblocking(False)
+        with peer, suppress(ConnectionResetError):
+            assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+
+
+async def test_a_server_that_never_listened_can_be_closed() -> None:
+    server = Server({})
+
+    server.stop_accepting()
+    await server.close()
+
+    assert not server.connections
+
+
+async def test_servers_of_one_process_share_the_limit_of_connections() -> None:
+    peers = Peers(connections_max=1)
+    one, other = (Server({ECHO: echo}, peers=peers) for _ in range(2))
+    ports = [await one.listen("127.0.0.1", 0), await other.listen("127.0.0.1", 0)]
+    first = socket.create_connection(("127.0.0.1", ports[0]))
+    await settled(lambda: len(one.connections) == 1)
+
+    second = socket.create_connection(("127.0.0.1", ports[1]))
+    second.setblocking(False)
+    with suppress(ConnectionResetError):
+        assert await asyncio.get_running_loop().sock_recv(second, 1) == b""
+
+    assert (len(one.connections), len(other.connections)) == (1, 0)
+    for each in first, second:
+        each.close()
+    await asyncio.gather(one.close(), other.close())
+
+
+async def test_a_server_on_port_0_says_which_port_it_has() -> None:
+    server = Server({ECHO: echo})
+
+    port = await server.listen("127.0.0.1", 0)
+
+    assert port > 0
+    socket.create_connection(("127.0.0.1", port)).close()
+    with pytest.raises(OSError, match="in use"):
+        await Server({}).listen("127.0.0.1", port)
+    await server.close()
