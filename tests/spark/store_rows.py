@@ -20,6 +20,15 @@ from roquet.spark._storefiles.read import read
 ALL = schema_with_damage(SPARK_SCHEMA)
 WITH_CORRUPT = schema_with_damage(StructType([*SPARK_SCHEMA, StructField(CORRUPT, StringType())]))
 Row = dict[str, Any]
+COUNT = 100
+"""Messages of the usual store."""
+TINY = "500"
+"""Bytes per partition: a few records each."""
+
+
+def messages(count: int = COUNT) -> list[bytes]:
+    """The bodies of a store that was filled."""
+    return [b"message %d" % number for number in range(count)]
 
 
 def options(*roots: Path, **given: str) -> StoreOptions:

@@ -4,51 +4,40 @@ told of.
 
 from __future__ import annotations
 
-import logging
-import shutil
 import zlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan
 
-from roquet.errors import OptionError, StoreError
 from roquet.protocol.records import message as m
-from roquet.protocol.records.layout import MAGIC, checksum
+from roquet.protocol.records.layout import checksum
 from roquet.spark._arrow.corrupt import CORRUPT, TOLD_MAX
 from roquet.spark._options.pushed_filters import narrowed
 from roquet.spark._storefiles.plan import plan_parts
 from roquet.spark._storefiles.read import CorruptStore, read
-from roquet.storage.queues.consume_queue import ENTRY_SIZE
-from tests.spark.store_rows import ALL, WITH_CORRUPT, bodies, options, planned, rows
+from tests.spark.store_rows import (
+    ALL,
+    COUNT,
+    TINY,
+    WITH_CORRUPT,
+    bodies,
+    messages,
+    options,
+    planned,
+    rows,
+)
 from tests.storetool.stores import (
     LOG_FILE,
     START_MS,
     V6,
     Broker,
     file_of,
-    filled,
     flip,
-    overwrite,
     snapshot,
 )
-
-COUNT = 100
-TINY = "500"
-"""Bytes per partition: a few records each."""
-
-
-def messages(count: int = COUNT) -> list[bytes]:
-    return [b"message %d" % number for number in range(count)]
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> list[int]:
-    return [int(at) for at in filled(tmp_path, COUNT)]
-
 
 # what is read
 
@@ -59,17 +48,6 @@ def test_every_message_is_read_once_and_in_order_however_the_log_is_cut(
 ) -> None:
     assert bodies(tmp_path, bytesPerPartition=each) == messages()
     assert len(list((tmp_path / "commitlog").iterdir())) > 2
-
-
-def test_parts_are_of_about_the_size_asked_for_and_meet_at_records(
-    tmp_path: Path, places: list[int]
-) -> None:
-    parts = planned(tmp_path, bytesPerPartition="2000")
-
-    assert len(parts) == round((places[-1] - places[0]) / 2000)
-    assert {part.start for part in parts} <= set(places)
-    assert all(before.end == after.start for before, after in pairwise(parts))
-    assert max(part.end - part.start for part in parts) < 2400
 
 
 def test_a_row_has_every_column_of_its_message(tmp_path: Path) -> None:
@@ -203,32 +181,6 @@ def test_times_bound_the_messages_by_when_they_were_stored(
     assert found == messages()[max(0, since) : max(0, until)]
 
 
-def test_parts_of_other_times_are_not_even_planned(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
-    for number in range(100):
-        broker.now_ms += 3_600_000
-        broker.put(b"%d" % number)
-    broker.stop()
-    since, until = START_MS + 40 * 3_600_001, START_MS + 50 * 3_600_001
-    times = {"startingTimestamp": str(since), "endingTimestamp": str(until)}
-
-    assert bodies(tmp_path, bytesPerPartition="600", **times) == [
-        b"%d" % number for number in range(39, 49)
-    ]
-    assert len(planned(tmp_path, bytesPerPartition="600", **times)) < 6
-    assert len(planned(tmp_path, bytesPerPartition="600")) > 12
-
-
-def test_no_part_is_left_out_where_a_clock_was_set_back(tmp_path: Path, places: list[int]) -> None:
-    for number in range(20):  # of all records, whose bodies do not say so
-        name, index = file_of(tmp_path, places[number])
-        overwrite(tmp_path / name, index + 56, (START_MS + 10**9 + number).to_bytes(8, "big"))
-
-    found = bodies(tmp_path, bytesPerPartition=TINY, endingTimestamp=str(START_MS + 10**8))
-
-    assert found == messages()[20:]
-
-
 def test_offsets_bound_the_queues_that_they_name(tmp_path: Path, places: list[int]) -> None:
     name = tmp_path.name
 
@@ -251,60 +203,6 @@ def test_times_bound_the_queues_that_they_name(tmp_path: Path, places: list[int]
     )
 
     assert found == [body for number, body in enumerate(messages()) if number % 2 or number >= 30]
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"startingTimestamp": str(START_MS + COUNT)}, "T@{name}:0 has no message stored at"),
-        (
-            {
-                "subscribe": "T",
-                "startingOffsetsByTimestamp": f'{{"T":{{"{{name}}":{{"1":{START_MS + COUNT + 1}}}}}}}',
-            },
-            "T@{name}:1 has no message stored at",
-        ),
-    ],
-)
-def test_a_queue_that_ends_before_the_time_has_no_rows_or_is_told_of(
-    tmp_path: Path, places: list[int], given: dict[str, str], words: str
-) -> None:
-    given = {name: value.replace("{name}", tmp_path.name) for name, value in given.items()}
-
-    assert len(bodies(tmp_path, **given)) == (1 if "startingTimestamp" in given else COUNT // 2)
-    with pytest.raises(OptionError, match=words.format(name=tmp_path.name)):
-        planned(tmp_path, startingOffsetsByTimestampStrategy="error", **given)
-    assert planned(
-        tmp_path,
-        startingOffsetsByTimestampStrategy="error",
-        startingTimestamp=str(START_MS + COUNT - 1),
-    )
-
-
-def test_a_message_that_is_in_no_queue_yet_may_be_of_the_time(
-    tmp_path: Path, places: list[int]
-) -> None:
-    last = sorted((tmp_path / "consumequeue/T/1").iterdir())[-1]
-    data = last.read_bytes()
-    used = max(at for at in range(0, len(data), ENTRY_SIZE) if any(data[at : at + ENTRY_SIZE]))
-    overwrite(last, used, bytes(ENTRY_SIZE))
-    since = {"subscribe": "T", "startingOffsetsByTimestampStrategy": "error"}
-    since["startingOffsetsByTimestamp"] = (
-        f'{{"T":{{"{tmp_path.name}":{{"1":{START_MS + COUNT}}}}}}}'
-    )
-
-    assert bodies(tmp_path, **since)[-1] == messages()[-1]
-
-
-def test_without_queues_nobody_knows_which_of_them_end_early(
-    tmp_path: Path, places: list[int]
-) -> None:
-    shutil.rmtree(tmp_path / "consumequeue")
-    since = {"startingTimestamp": str(START_MS + COUNT)}
-
-    assert bodies(tmp_path, **since) == messages()[-1:]
-    with pytest.raises(OptionError, match="has no queues, so only latest is possible"):
-        planned(tmp_path, startingOffsetsByTimestampStrategy="error", **since)
 
 
 # conditions of a query
@@ -374,76 +272,6 @@ def test_assigned_queues_are_all_that_is_read(tmp_path: Path, places: list[int])
     assert bodies(tmp_path, assign=f'{{"T":{{"{tmp_path.name}":[1]}}}}') == messages()[1::2]
 
 
-# which stores
-
-
-def test_two_stores_are_read_as_one_and_rows_tell_them_apart(tmp_path: Path) -> None:
-    filled(tmp_path / "broker-a", 5)
-    filled(tmp_path / "broker-b" / "store", 7)
-
-    found = rows(tmp_path / "broker-b" / "store", tmp_path / "broker-a")
-
-    assert [row["brokerName"] for row in found] == ["broker-b"] * 7 + ["broker-a"] * 5
-
-
-def test_wildcards_find_stores_and_names_can_be_given(tmp_path: Path) -> None:
-    for name in "ab":
-        filled(tmp_path / name, 2)
-
-    assert [row["brokerName"] for row in rows(tmp_path / "*", brokerName="x,y")] == [
-        "x",
-        "x",
-        "y",
-        "y",
-    ]
-    assert {row["brokerName"] for row in rows(tmp_path / "[ab]", brokerName="x")} == {"x"}
-    assert len(rows(tmp_path / "*", tmp_path / "a")) == 4, (
-        "a store that is named twice is read once"
-    )
-
-
-def test_the_log_may_lie_in_several_other_folders(tmp_path: Path) -> None:
-    folders = [tmp_path / "one", tmp_path / "two"]
-    filled(tmp_path / "store", COUNT, commit_log_folders=folders)
-
-    assert all(list(folder.iterdir()) for folder in folders)
-    assert bodies(tmp_path / "store", commitLog=",".join(map(str, folders))) == messages()
-    with pytest.raises(
-        StoreError, match="has queues but no commit log: name its folders in option commitLog"
-    ):
-        planned(tmp_path / "store")
-
-
-def test_a_store_without_a_message_has_no_rows(tmp_path: Path) -> None:
-    Broker(tmp_path).stop()
-
-    assert rows(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "words"),
-    [
-        ({"path": "{root}/nowhere"}, StoreError, "nowhere is no directory on this machine"),
-        ({"path": "{root}/x*"}, StoreError, "no directory matches"),
-        (
-            {"path": "{root}/*", "commitLog": "{root}/a"},
-            OptionError,
-            "commitLog is for one store, path has 2",
-        ),
-        ({"path": "{root}/*", "brokerName": "x,y,z"}, OptionError, "3 names for 2 stores"),
-        ({"path": "{root}/a/consumequeue"}, StoreError, "is not a store"),
-    ],
-)
-def test_stores_that_are_not_there_are_told_of(
-    tmp_path: Path, given: dict[str, str], error: type[Exception], words: str
-) -> None:
-    for name in "ab":
-        filled(tmp_path / name, 2)
-
-    with pytest.raises(error, match=words):
-        planned(**{name: value.format(root=tmp_path) for name, value in given.items()})
-
-
 # stores that are not whole
 
 
@@ -455,91 +283,6 @@ def test_a_log_whose_first_files_were_deleted_begins_later(
 
     assert bodies(tmp_path, bytesPerPartition=TINY) == left
     assert 0 < len(left) < COUNT
-
-
-@pytest.mark.parametrize("each", [TINY, "1000000"])
-def test_a_store_without_queues_is_cut_by_what_its_records_say(
-    tmp_path: Path, places: list[int], each: str
-) -> None:
-    shutil.rmtree(tmp_path / "consumequeue")
-
-    assert bodies(tmp_path, bytesPerPartition=each) == messages()
-
-
-def test_a_body_that_looks_like_a_record_is_no_place_to_cut(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, commit_log_file_size=1 << 20)
-    sent = []
-    for number in range(40):
-        at = broker.store.log.end
-        fake = bytearray(b"".join(_fake(at + 88 + index * 91, number) for index in range(20)))
-        sent.append(bytes(fake))
-        broker.put(sent[-1])
-    broker.stop()
-
-    parts = planned(tmp_path, bytesPerPartition="2000")
-
-    assert len(parts) > 20
-    assert bodies(tmp_path, bytesPerPartition="2000") == sent
-
-
-def _fake(at: int, number: int) -> bytes:
-    """The smallest sound record, of topic T and queue 0, at a physical offset."""
-    head = (91).to_bytes(4, "big") + MAGIC.to_bytes(4, "big") + bytes(12)
-    return (head + number.to_bytes(8, "big") + at.to_bytes(8, "big")).ljust(91, b"\0")
-
-
-def test_the_zeros_behind_a_log_are_its_end(tmp_path: Path, places: list[int]) -> None:
-    (last,) = planned(tmp_path)
-
-    assert places[-1] < last.end < places[-1] + 200
-    assert last.damages == ()
-
-
-def torn(root: Path, places: list[int], kept: int = 50) -> None:
-    """The store of a broker that was killed while it wrote its last record, of which the beginning
-    is there.
-    """
-    (root / "abort").touch()
-    name, index = file_of(root, places[-1])
-    data = (root / name).read_bytes()
-    overwrite(root / name, index + kept, bytes(len(data) - index - kept))
-
-
-@pytest.mark.parametrize("has_queues", [True, False])
-def test_a_half_written_last_record_is_a_damage(
-    tmp_path: Path, places: list[int], has_queues: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    torn(tmp_path, places)
-    if not has_queues:
-        shutil.rmtree(tmp_path / "consumequeue")
-
-    with pytest.raises(CorruptStore, match="mode=PERMISSIVE reads the rest"):
-        bodies(tmp_path)
-    assert bodies(tmp_path, mode="PERMISSIVE") == messages()[:-1]
-
-    name, index = file_of(tmp_path, places[-1])
-    (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert f"{tmp_path / name}, bytes {index} to " in line.getMessage()
-
-
-def test_what_is_left_over_behind_a_log_that_was_closed_is_no_damage(
-    tmp_path: Path, places: list[int]
-) -> None:
-    name, index = file_of(tmp_path, places[-1])
-    overwrite(tmp_path / name, index + 400, b"older bytes that a recovery cut off")
-
-    assert bodies(tmp_path) == messages()
-
-
-def test_messages_that_queues_have_and_the_log_has_not_are_a_damage(
-    tmp_path: Path, places: list[int]
-) -> None:
-    name, index = file_of(tmp_path, places[-3])
-    overwrite(tmp_path / name, index, bytes(LOG_FILE - index))
-
-    with pytest.raises(CorruptStore, match="the queues have messages up to physical offset"):
-        bodies(tmp_path)
-    assert bodies(tmp_path, mode="permissive") == messages()[:-3]
 
 
 @pytest.mark.parametrize("each", [TINY, "1000000"])
@@ -690,16 +433,3 @@ def test_a_file_that_was_cut_short_is_read_as_far_as_it_goes(
         body for number, body in enumerate(messages()) if number < 7 or places[number] >= LOG_FILE
     ]
     assert bodies(tmp_path, mode="PERMISSIVE") == left
-
-
-def test_a_copy_whose_last_file_is_as_long_as_its_messages_is_whole(
-    tmp_path: Path, places: list[int]
-) -> None:
-    (part,) = planned(tmp_path)
-    last = sorted((tmp_path / "commitlog").iterdir())[part.end // LOG_FILE]
-    last.write_bytes(last.read_bytes()[: part.end % LOG_FILE])
-    for later in sorted((tmp_path / "commitlog").iterdir()):
-        if later > last:
-            later.unlink()
-
-    assert bodies(tmp_path) == messages()
