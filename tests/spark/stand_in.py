@@ -143,6 +143,8 @@ class StandIn:
         self._loop = loop
         self.brokers = brokers
         self.listed = list(brokers)
+        self.routes_asked: list[Callable[[], None]] = []
+        """Each is done, once, after a route was asked for and answered."""
         self.name_server = ""
         self._addresses: dict[Broker, str] = {}
         self._server = Server(
@@ -193,6 +195,8 @@ class StandIn:
             if count := broker.queues_of(topic):
                 addresses.setdefault(broker.name, {})[broker.broker_id] = self._addresses[broker]
                 counts[broker.name] = count
+        if self.routes_asked:
+            self.routes_asked.pop()()
         if not counts:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}")
         route = Route(

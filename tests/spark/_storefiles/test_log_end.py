@@ -92,7 +92,7 @@ def end_of(root: Path) -> tuple[int, str | None]:
     """Where the log ends, and what is wrong behind it."""
     end, damage = log_end(files_of(root))
     assert damage is None or damage.start == end < damage.end
-    return end, damage and damage.reason
+    return end, None if damage is None else damage.reason
 
 
 def test_the_log_of_a_running_broker_ends_with_what_its_queues_have(tmp_path: Path) -> None:
