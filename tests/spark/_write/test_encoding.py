@@ -15,34 +15,10 @@ from roquet.protocol.records.message import Message, MessageQueue, split_propert
 from roquet.spark._options.write import WriteOptions
 from roquet.spark._write.encoding import Piece, encode_pieces, row_number
 from roquet.spark._write.rows import ROW_ID, RowError, SinkRows, sink_rows, targets
+from tests.spark._write.given_rows import SCHEMA, rows
 
 OPTIONS = WriteOptions("ns:1", "T")
 QUEUES = [MessageQueue("T", broker, number) for broker in ("b", "a") for number in range(3)]
-SCHEMA = pa.schema(
-    {
-        "body": pa.binary(),
-        "topic": pa.string(),
-        "tags": pa.string(),
-        "keys": pa.string(),
-        "properties": pa.map_(pa.string(), pa.string()),
-        "flag": pa.int32(),
-        "delayLevel": pa.int32(),
-        "shardingKey": pa.string(),
-        "queueId": pa.int32(),
-    }
-)
-
-
-def rows(*each: dict[str, Any], first: int = 0) -> SinkRows:
-    names = [name for name in SCHEMA.names if any(name in row for row in each)]
-    schema = pa.schema([SCHEMA.field(name) for name in names])
-    given = [
-        {name: row.get(name, b"x" if name == "body" else None) for name in names} for row in each
-    ]
-    if "body" not in names:
-        schema = schema.append(SCHEMA.field("body"))
-        given = [row | {"body": b"x"} for row in given]
-    return sink_rows(pa.RecordBatch.from_pylist(given, schema), 3, first)
 
 
 def keys(start: int) -> Any:
@@ -62,10 +38,6 @@ def encoded(
     given: SinkRows, options: WriteOptions = OPTIONS, id_front: str | None = None
 ) -> list[Piece]:
     return list(encode_pieces(given, targets(given, QUEUES), "T", options, keys(0xFFFE), id_front))
-
-
-def by_topic(*each: dict[str, Any]) -> list[Piece]:
-    return [piece for _, part in rows(*each, first=10).by_topic(None) for piece in encoded(part)]
 
 
 def messages(piece: Piece) -> list[tuple[bytes, dict[str, str]]]:
@@ -166,47 +138,17 @@ def test_rows_of_one_sharding_key_go_to_one_queue_in_their_order() -> None:
     assert sorted(row for piece in found for row in piece.rows.tolist()) == list(range(50))
 
 
-def test_a_queue_id_goes_before_a_key_and_to_the_first_broker_by_name() -> None:
-    given = rows({"queueId": 2, "shardingKey": "k1"}, {"shardingKey": "k1"}, {"queueId": None})
-    assert targets(given, QUEUES).tolist() == [5, QUEUES.index(queue_of_key(QUEUES, "k1")), -1]
-
-
-def test_rows_of_several_topics_are_kept_apart() -> None:
-    given = rows(*({"body": b"%d" % row, "topic": topic} for row, topic in enumerate("ABAB")))
-    assert [(topic, part.numbers.tolist()) for topic, part in given.by_topic(None)] == [
-        ("A", [0, 2]),
-        ("B", [1, 3]),
-    ]
-    assert [(topic, len(part)) for topic, part in given.by_topic("given")] == [("given", 4)]
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"body": None}, "body is null"),
-        ({"body": b""}, "body is empty"),
-        ({"topic": None}, "topic is null"),
-        ({"topic": "a b"}, "topic name 'a b'"),
-        ({"tags": "a\x01b"}, "tags contains a byte 1 or 2"),
-        ({"keys": "a\x02b"}, "keys contains a byte 1 or 2"),
-        ({"delayLevel": -1}, "delayLevel is below 0"),
-        ({"queueId": 7}, "there is no queue 7"),
-        ({"queueId": -1}, "there is no queue -1"),
-        ({"properties": [("TAGS", "x")]}, "reserved by the protocol"),
-        ({"properties": [(ROW_ID, "x")]}, "reserved by the protocol"),
-        ({"properties": [(" ", "x")]}, "a blank name"),
-        ({"properties": [("a", " ")]}, "no value, or a blank one"),
-        ({"properties": [("a", None)]}, "no value, or a blank one"),
-        ({"properties": [("a\x01", "b")]}, "the name of a property contains a byte 1 or 2"),
-        ({"properties": [("a", "b\x02")]}, "the value of a property contains a byte 1 or 2"),
         ({"properties": [("a", "b" * 32_768)]}, "its properties are larger than"),
         ({"body": b"x" * (4 * 1024 * 1024 + 1)}, "its body is larger than 4194304 bytes"),
     ],
 )
-def test_a_row_that_cannot_be_a_message_is_named(row: dict[str, Any], words: str) -> None:
+def test_a_row_that_is_too_large_is_named(row: dict[str, Any], words: str) -> None:
     good = {"body": b"x", "topic": "T", "tags": "t", "properties": [("a", "b"), ("c", "d")]}
     with pytest.raises(RowError) as error:
-        by_topic(good, good, good | row)
+        encoded(rows(good, good, good | row, first=10))
     assert str(error.value).startswith("row 12 of partition 3: ")
     assert words in str(error.value)
 

@@ -245,18 +245,3 @@ def test_a_topic_that_is_nowhere_is_said() -> None:
         pytest.raises(RouteNotFound, match="no broker has topic nowhere"),
     ):
         write(numbered(1), TASK, options(strict, "nowhere", retries=1))
-
-
-def test_a_broker_without_a_topic_for_intents_is_said() -> None:
-    with Ground(is_apache=False, broker={**QUICK, "autoCreateTopicEnable": "false"}) as strict:
-        strict.create_topic("T", 1)
-        with pytest.raises(SinkError, match="ground-a has no topic ROQUET_SPARK_SINK"):
-            write(numbered(1), TASK, options(strict, "T", EO))
-
-
-def test_a_broker_without_an_index_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roquet.spark._write.broker._LOOKS", 5)
-    with Ground(is_apache=False, broker={**QUICK, "messageIndexEnable": "false"}) as blind:
-        blind.create_topic("T", 1)
-        with pytest.raises(SinkError, match="is messageIndexEnable=false there"):
-            write(numbered(1), TASK, options(blind, "T", EO))
