@@ -876,7 +876,7 @@ _FAILING: Final = (
         "nameserver/config.py",
         "return name in REMOTELY and name not in",
         "return name not in",
-        ("tests/integration/test_nameserver.py",),
+        ("tests/nameserver/test_handlers.py",),
         once="a client let a name server come back on another port and on all addresses",
         simulation=_HOSTILE,
     ),

@@ -6,19 +6,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import pytest
 
 from roquet.common.properties import parse
-from roquet.common.runtime import Runtime
 from roquet.common.settings import setting_names
 from roquet.common.steps import finished
-from roquet.errors import StoreError
 from roquet.nameserver import server as server_module
 from roquet.nameserver.config import NamesrvConfig
-from roquet.nameserver.server import NameServer
 from roquet.protocol.bodies import compressed_registration
 from roquet.protocol.bodies import tables as bodies
 from roquet.protocol.bodies.tables import (
@@ -34,95 +31,19 @@ from roquet.protocol.json.dialect import dump_bytes, load
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import BINARY, Command, decode
 from roquet.protocol.remoting.frame import FrameBuffer
-from roquet.transport.connection import Connection
-
-NOW = 1_700_000_000_000
-VERSION = DataVersion(NOW, 1)
-REGISTRATION = Registration(TopicTable({"T": TopicConfig("T", 4, 4)}, VERSION))
-BODY = dump_bytes(REGISTRATION.to_json())
-
-
-class Peer:
-    """One connection to the name server."""
-
-    def __init__(self, connection: Connection, closed: asyncio.Event) -> None:
-        self.connection = connection
-        self.closed = closed
-
-    async def ask(
-        self,
-        code: int,
-        body: bytes = b"",
-        *,
-        version: int = 409,
-        header_type: int = 0,
-        **fields: Any,
-    ) -> Command:
-        request = Command(code, {name: str(value) for name, value in fields.items()}, body)
-        request.version, request.header_type = version, header_type
-        return await self.connection.calls.call(request, 5000)
-
-    async def register(self, body: bytes = BODY, *, version: int = 409, **changes: Any) -> Command:
-        return await self.ask(
-            RequestCode.REGISTER_BROKER, body, version=version, **{**MASTER, **changes}
-        )
-
-    async def end(self) -> None:
-        self.connection.close()
-        await self.closed.wait()
-
-
-MASTER: Mapping[str, Any] = {
-    "clusterName": "c",
-    "brokerName": "a",
-    "brokerId": 0,
-    "brokerAddr": "10.0.0.1:10911",
-    "haServerAddr": "10.0.0.1:10912",
-}
-SLAVE: Mapping[str, Any] = {
-    "clusterName": "c",
-    "brokerName": "a",
-    "brokerId": 1,
-    "brokerAddr": "10.0.0.2:10911",
-    "haServerAddr": "10.0.0.2:10912",
-}
-
-
-class Started(NamedTuple):
-    server: NameServer
-    clock: list[int]
-    peers: list[Peer]
-
-    async def connect(self) -> Peer:
-        closed = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
-            lambda: Connection({}, on_closed=lambda _: closed.set()), "127.0.0.1", self.server.port
-        )
-        self.peers.append(Peer(connection, closed))
-        return self.peers[-1]
-
-    async def stop(self) -> None:
-        await self.server.stop()
-        for peer in self.peers:
-            await peer.end()
-
-
-def config_in(folder: Path, **changes: Any) -> NamesrvConfig:
-    return NamesrvConfig(
-        listen_port=0,
-        bind_address="127.0.0.1",
-        kv_config_path=str(folder / "kv" / "kvConfig.json"),
-        config_store_path=str(folder / "namesrv.properties"),
-        **changes,
-    )
-
-
-async def start(config: NamesrvConfig) -> Started:
-    clock = [NOW]
-    server = NameServer(config, Runtime(steady_ms=lambda: clock[0]))
-    assert await server.start() == server.port
-    return Started(server, clock, [])
+from tests.nameserver.started import (
+    BODY,
+    MASTER,
+    NOW,
+    REGISTRATION,
+    SLAVE,
+    VERSION,
+    Peer,
+    Started,
+    config_in,
+    put,
+    start,
+)
 
 
 @pytest.fixture
@@ -408,13 +329,6 @@ async def test_a_deleted_topic_has_no_route(peer: Peer) -> None:
     ).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def put(peer: Peer, value: str = "a:4", topic: str = "T") -> None:
-    order: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": topic}
-    assert (
-        await peer.ask(RequestCode.PUT_KV_CONFIG, **order, value=value)
-    ).code == ResponseCode.SUCCESS
-
-
 async def test_key_values_are_put_found_and_deleted(peer: Peer) -> None:
     order: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
     await put(peer)
@@ -451,52 +365,6 @@ async def test_a_route_carries_the_order_only_where_that_is_enabled(
 
     assert "orderTopicConf" not in load(plain.body)
     assert load(ordered.body)["orderTopicConf"] == "a:4"
-
-
-async def test_key_values_outlive_the_server(tmp_path: Path) -> None:
-    first = await start(config_in(tmp_path))
-    await put(await first.connect())
-    await first.stop()
-
-    second = await start(config_in(tmp_path))
-    answer = await (await second.connect()).ask(
-        RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG"
-    )
-    await second.stop()
-
-    assert answer.body == b'{"table":{"T":"a:4"}}'
-    assert json.loads((tmp_path / "kv" / "kvConfig.json").read_bytes()) == {
-        "configTable": {"ORDER_TOPIC_CONFIG": {"T": "a:4"}}
-    }
-
-
-async def test_a_broken_key_value_file_is_replaced_by_its_backup(tmp_path: Path) -> None:
-    first = await start(config_in(tmp_path))
-    peer = await first.connect()
-    await put(peer, "a:4")
-    await put(peer, "a:8")
-    await first.stop()
-    (tmp_path / "kv" / "kvConfig.json").write_bytes(b'{"configTable":')
-
-    second = await start(config_in(tmp_path))
-    peer = await second.connect()
-    answer = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
-    await put(peer, "a:16")
-    await second.stop()
-
-    assert answer.body == b'{"table":{"T":"a:4"}}'
-    backup = json.loads((tmp_path / "kv" / "kvConfig.json.bak").read_bytes())
-    assert backup == {"configTable": {"ORDER_TOPIC_CONFIG": {"T": "a:4"}}}, "not what is broken"
-    assert (tmp_path / "kv" / "kvConfig.json.damaged").read_bytes() == b'{"configTable":'
-
-
-def test_key_values_that_cannot_be_read_at_all_stop_the_server(tmp_path: Path) -> None:
-    config = config_in(tmp_path)
-    Path(config.kv_config_path).parent.mkdir()
-    Path(config.kv_config_path).write_bytes(b"{")
-
-    with pytest.raises(StoreError, match=r"kvConfig\.json"):
-        NameServer(config)
 
 
 # its own configuration
