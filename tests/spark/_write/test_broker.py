@@ -31,12 +31,14 @@ def test_intents_are_stored_one_after_the_other_and_can_be_pulled_at_once() -> N
 
 
 def test_intents_are_found_by_their_key_and_no_others() -> None:
+    """The index has hashes of keys, and these two are equal."""
+
     async def work(masters: MasterRequests) -> None:
         beside = await queue_of(masters)
-        mine = [await masters.write_intent(beside, b"mine", "run:0:0:T") for _ in range(2)]
-        await masters.write_intent(beside, b"other", "run:0:1:T")
+        mine = [await masters.write_intent(beside, b"mine", "run:Aa") for _ in range(2)]
+        await masters.write_intent(beside, b"other", "run:BB")
 
-        found = await masters.find_intents(beside, "run:0:0:T", mine[-1])
+        found = await masters.find_intents(beside, "run:Aa", mine[-1])
 
         assert sorted(record.queue_offset for record in found) == mine
         assert {record.body for record in found} == {b"mine"}

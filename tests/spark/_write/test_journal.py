@@ -57,11 +57,11 @@ def test_an_attempt_sends_what_those_before_it_did_not_store(cluster: Served) ->
     assert len(cluster.records("TBW102")) == 27
 
 
-def test_rows_of_other_tasks_are_not_found(cluster: Served) -> None:
-    attempt(cluster, numbered(5))
-
-    for front in ("run:0:31:", "run:1:3:", "nur:0:3:"):
-        assert attempt(cluster, numbered(5), front=front) == list(range(5))
+@pytest.mark.parametrize("front", ["run:0:31:", "run:1:3:", "nur:0:3:"])
+def test_rows_of_other_tasks_are_not_found(cluster: Served, front: str) -> None:
+    assert attempt(cluster, numbered(5), front=front) == list(range(5))
+    assert attempt(cluster, numbered(9)) == list(range(9))
+    assert attempt(cluster, numbered(7), front=front) == [5, 6]
 
 
 def test_a_row_with_another_body_is_refused(cluster: Served) -> None:
