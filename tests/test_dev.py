@@ -76,3 +76,27 @@ async def test_a_broker_that_cannot_save_its_tables_leaves_no_name_server_behind
     with pytest.raises(NotWritten, match="Is a directory"):
         await cluster.stop()
     assert await refuses_connections(cluster)
+
+
+async def test_its_address_is_that_of_the_name_server() -> None:
+    async with roquet.dev.Cluster() as cluster:
+        assert cluster.name_server == cluster.address == f"127.0.0.1:{cluster.port}"
+        assert cluster.ports == (cluster.port,)
+        assert cluster.port > 0
+
+
+async def test_stopped_twice_it_stays_stopped() -> None:
+    cluster = roquet.dev.Cluster()
+    port = await cluster.start()
+    assert port == cluster.port
+
+    await cluster.stop()
+    await cluster.stop()
+
+    assert await refuses_connections(cluster)
+
+
+async def test_its_delay_levels_are_those_that_are_given() -> None:
+    async with roquet.dev.Cluster(delay_levels="1s 3s") as cluster:
+        assert cluster.broker is not None
+        assert cluster.broker.config.delay_levels.ms == (1000, 3000)
