@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 
@@ -56,3 +57,41 @@ def test_a_mark_of_another_log(tmp_path: Path, places: list[int]) -> None:
 
     assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
     assert data != (tmp_path / "checkpoint").read_bytes()
+
+
+def test_a_mark_that_counts_more_queues_than_there_are(tmp_path: Path, places: list[int]) -> None:
+    def counts(checkpoint: Checkpoint) -> None:
+        assert checkpoint.mark is not None
+        checkpoint.mark = replace(checkpoint.mark, queue_count=3)
+
+    changed(tmp_path, counts)
+
+    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
+    assert "3 queues had entries then, 2 have entries now" in text_of(tmp_path)
+
+
+def test_a_mark_that_counts_more_index_entries_than_there_are(
+    tmp_path: Path, places: list[int]
+) -> None:
+    def counts(checkpoint: Checkpoint) -> None:
+        assert checkpoint.mark is not None
+        checkpoint.mark = replace(checkpoint.mark, index_count=40)
+
+    changed(tmp_path, counts)
+
+    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
+    assert "entries, it had 40" in text_of(tmp_path)
+
+
+def test_a_mark_whose_last_record_is_deleted_says_nothing_of_it(
+    tmp_path: Path, places: list[int]
+) -> None:
+    def is_old(checkpoint: Checkpoint) -> None:
+        assert checkpoint.mark is not None
+        checkpoint.mark = replace(checkpoint.mark, last_at=places[0], last_ms=5)
+
+    changed(tmp_path, is_old)
+    assert "is a different one now" in text_of(tmp_path)
+    (tmp_path / "commitlog" / f"{0:020d}").unlink()
+
+    assert all(kind is not Kind.CHECKPOINT for kind, _, _ in found(tmp_path))
