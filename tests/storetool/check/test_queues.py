@@ -136,3 +136,28 @@ def test_a_wrong_extension_unit(tmp_path: Path, at: int) -> None:
     flip(tmp_path / "consumequeue_ext" / "T" / "0" / FIRST, 3 * 20 + at)
 
     assert found(tmp_path) == [(Kind.EXT_UNIT, *entry_place(0, 3))]
+
+
+def test_a_zeroed_entry_of_a_damaged_record_is_a_gap(tmp_path: Path, places: list[int]) -> None:
+    name, index = file_of(tmp_path, places[9])
+    flip(tmp_path / name, index + 5)
+    assert [kind for kind, _, _ in found(tmp_path)] == [Kind.RECORD]
+    write_entry(tmp_path, 1, 4, bytes(20))
+
+    assert {kind for kind, _, _ in found(tmp_path)} == {Kind.RECORD, Kind.OFFSET}
+    assert f"T 1 goes from queue offset 3 to 5 at physical offset {places[11]}" in [
+        each.text for each in checked(tmp_path).findings.kept
+    ]
+
+
+@pytest.mark.parametrize(("topic", "is_sound"), [("%LMQ%light", True), ("copy", False)])
+def test_only_entries_of_light_queues_may_point_to_records_of_other_topics(
+    tmp_path: Path, places: list[int], topic: str, is_sound: bool
+) -> None:
+    queues = tmp_path / "consumequeue"
+    shutil.copytree(queues / "T", queues / topic)
+
+    kinds = [kind for kind, _, _ in found(tmp_path)]
+
+    assert kinds == [] if is_sound else set(kinds) == {Kind.ENTRY}
+    assert is_sound or len(kinds) == len(places)
