@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.protocol.records.columns import (
@@ -33,6 +33,7 @@ def within(data: bytes, size: int, at: list[int]) -> list[int]:
     return [place % (len(data) - size + 1) for place in at]
 
 
+@settings(max_examples=25)
 @given(st.binary(min_size=8, max_size=40), types, anywhere)
 def test_gathered_values_are_those_at_their_places(data: bytes, kind: str, at: list[int]) -> None:
     at = within(data, calcsize(CODES[kind]), at)
@@ -51,6 +52,7 @@ def test_a_gathered_value_may_have_several_fields() -> None:
     assert (int(found["size"]), int(found["magic"])) == (5, 7)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 7), st.lists(int64, max_size=4))
 def test_scattered_values_are_at_their_places_and_nothing_else_changes(
     offset: int, values: list[int]
@@ -93,6 +95,7 @@ def test_a_value_that_ends_behind_the_bytes_is_an_error(at: int) -> None:
         scatter(bytearray(8), ">u4", np.array([at]), 1)
 
 
+@settings(max_examples=25)
 @given(st.binary(min_size=5, max_size=30), st.integers(0, 5), anywhere)
 def test_rows_are_the_bytes_from_each_place_on(data: bytes, size: int, at: list[int]) -> None:
     at = within(data, size, at)
@@ -103,6 +106,7 @@ def test_rows_are_the_bytes_from_each_place_on(data: bytes, size: int, at: list[
     assert [row.tobytes() for row in rows] == [data[place : place + size] for place in at]
 
 
+@settings(max_examples=25)
 @given(st.lists(st.booleans(), max_size=12))
 def test_leading_truths_are_those_before_the_first_other_value(values: list[bool]) -> None:
     expected = values.index(False) if False in values else len(values)
@@ -113,6 +117,7 @@ def test_leading_truths_are_those_before_the_first_other_value(values: list[bool
 ascii_text = st.text(st.characters(max_codepoint=127), max_size=12)
 
 
+@settings(max_examples=25)
 @given(ascii_text, ascii_text, st.integers(1, 5))
 def test_hashes_of_rows_are_javas_of_the_prefix_and_the_row(
     prefix: str, row: str, count: int

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.protocol.records.batch import batch_item, split_batch
@@ -76,6 +76,7 @@ def column(records: list[Record], name: str) -> np.ndarray[tuple[int], np.dtype[
     return np.array([getattr(record, name) for record in records], np.int64)
 
 
+@settings(max_examples=25)
 @given(same_sized_records())
 def test_records_in_columns_are_the_records_one_by_one(records: list[Record]) -> None:
     count, first = len(records), records[0]
@@ -123,6 +124,7 @@ def test_texts_of_several_sizes_are_no_rows(texts: bytes, count: int) -> None:
         view_rows(texts, count)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.binary(max_size=20), max_size=6))
 def test_checksums_are_those_of_records(bodies: list[bytes]) -> None:
     assert checksums((body,) for body in bodies).tolist() == [checksum(body) for body in bodies]
@@ -132,6 +134,7 @@ def test_checksums_are_those_of_records(bodies: list[bytes]) -> None:
 # offset message ids
 
 
+@settings(max_examples=25)
 @given(
     st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20)),
     st.lists(st.integers(0, 2**63 - 1), max_size=5),
@@ -276,6 +279,7 @@ def test_a_key_whose_place_is_not_certain_makes_no_template(stored: bytes) -> No
     assert learn_batch(batch_item(0, b"one", stored)) is None
 
 
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(
