@@ -160,8 +160,8 @@ def test_a_queue_is_noted_as_lost_until_its_entries_are_durable(couple: Couple) 
     assert LOST not in drive.names.files
 
 
-def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
-    drive = Drive(random.Random(1))
+def rebuilt_without_records(drive: Drive) -> Store:
+    """A store whose queue T had 50 messages, all deleted from the log, and was rebuilt."""
     store = opened(drive)
     for number in range(50):
         put(store, number, "T")
@@ -176,6 +176,12 @@ def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
     with pytest.raises(UnreadableFile):
         put(store, 50, "T")
     rebuild(store)
+    return store
+
+
+def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
+    drive = Drive(random.Random(1))
+    store = rebuilt_without_records(drive)
     assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (50, 50)
     for _ in range(2):
         store.make_checkpoint()
@@ -189,20 +195,7 @@ def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
 @pytest.mark.parametrize("count", [1, 30])
 def test_a_queue_that_was_rebuilt_with_blanks_takes_records_that_are_dispatched(count: int) -> None:
     """Those of commits, retries and due delayed messages, and all of a slave's."""
-    drive = Drive(random.Random(1))
-    store = opened(drive)
-    for number in range(50):
-        put(store, number, "T")
-    while store.log.end < 3 * LOG_FILE:
-        put(store, 0, "other")
-    store.make_checkpoint()
-    store.log.synced(store.log.end)
-    for deletion in finished(store.old_files.drop_oldest(2)).log:
-        deletion()
-    drive.lost_from[queue_files(drive, "T")[-1]] = 0
-    with pytest.raises(UnreadableFile):
-        put(store, 50, "T")
-    rebuild(store)
+    store = rebuilt_without_records(Drive(random.Random(1)))
     queue = store.queue("T", 0)
     for number in range(50, 50 + count):
         fields = NewRecord(queue, b"%d" % number, b"", 0, 0, 0, bytes(8), bytes(8), 0, 0)
