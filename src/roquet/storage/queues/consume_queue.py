@@ -90,16 +90,18 @@ class ConsumeQueue:
     """
 
     _STATE: ClassVar[tuple[str, ...]] = (
-        *(
-            "_buffer",
-            "_durable",
-            "_file_end",
-            "_file_start",
-            "_require_file",
-            "_reserved_to",
-            "_segments",
-        ),
-        *("log_end", "max_offset", "min_offset", "room_to", "written_from"),
+        "_buffer",
+        "_durable",
+        "_file_end",
+        "_file_start",
+        "_require_file",
+        "_reserved_to",
+        "_segments",
+        "log_end",
+        "max_offset",
+        "min_offset",
+        "room_to",
+        "written_from",
     )
     """The attributes that `adopt` takes over from a rebuilt queue."""
 
