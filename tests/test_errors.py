@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from roquet import errors
@@ -54,6 +56,8 @@ def test_an_error_has_its_parts_in_its_text_and_as_fields(
 ) -> None:
     assert str(error) == text
     assert {name: getattr(error, name) for name in fields} == fields
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), text, vars(error))
 
 
 ALL = [

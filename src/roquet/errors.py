@@ -10,7 +10,18 @@ NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RoquetError(Exception):
-    """The base class of all errors that roquet raises on purpose."""
+    """The base class of all errors that roquet raises on purpose.
+
+    They can be pickled, so that a pool of processes hands them on.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Python would call the class with `args`, the one text, where it takes several arguments.
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(cls: type[RoquetError], args: tuple[object, ...]) -> RoquetError:
+    return cls.__new__(cls, *args)
 
 
 class PeerError(RoquetError):
