@@ -72,6 +72,22 @@ def test_messages_are_stored_between_its_steps_and_come_after_its_mark(
     copy.abandon()
 
 
+def test_a_blank_is_not_the_newest_record_of_a_mark(store: Store) -> None:
+    queue = store.queue("T", QUEUES - 3)
+    queue.make_room(1)
+    queue.put_blank(queue.log_end)
+    work = store.checkpoint_steps()
+    next(work)
+    put(store, b"later", queue_id=QUEUES - 3)
+    sync, save = finished(work)
+    sync()
+    save()
+    assert store.checkpoint.mark is not None
+    last = store.log.record_at(store.checkpoint.mark.last_at)
+    assert last is not None
+    assert decode(last).body == b"%d" % (QUEUES - 1)
+
+
 def test_all_queues_that_grow_meanwhile_are_looked_through_for_their_last_entry_before_the_mark(
     store: Store, clock: Clock, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from roquet.storage.files.sync_failure import SyncHealth
 from roquet.storage.index.index import Index
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import read_dispatch_request
-from roquet.storage.queues.consume_queue import ConsumeQueue
+from roquet.storage.queues.consume_queue import ConsumeQueue, record_end
 from roquet.storage.queues.queues import Queues
 
 _QUEUES_AT_ONCE: Final = 256
@@ -143,7 +143,7 @@ class _Newest:
             self._unreadable_to = max(self._unreadable_to, queue.log_end)
             return queue.max_offset
         if entry is not None:
-            log_end = entry[0] + entry[1] if has_grown else queue.log_end
+            log_end = record_end(entry[0], entry[1]) if has_grown else queue.log_end
             if log_end > self._end:
                 self._end, self._at = log_end, entry[0]
         return end

@@ -62,6 +62,11 @@ def _entries_struct(count: int) -> Struct:
     return Struct(">" + "qi8x" * count)
 
 
+def record_end(physical: int, size: int) -> int:
+    """The end in the log of an entry's record; a blank has no record and ends where it is."""
+    return physical + (size if size != BLANK_RECORD_SIZE else 0)
+
+
 def _is_leading_blank(physical: int, size: int) -> bool:
     return size == BLANK_RECORD_SIZE and not physical
 
@@ -482,7 +487,7 @@ class ConsumeQueue:
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self.written_from = min(self.written_from, offset)
-        self.log_end = last[0] + (last[1] if last[1] != BLANK_RECORD_SIZE else 0)
+        self.log_end = record_end(last[0], last[1])
         self._durable = self._durable.truncated(offset * ENTRY_SIZE)
         self._leave_file()
 
