@@ -76,5 +76,5 @@ async def flush_and_drop(node: BrokerNode) -> None:
     store = serving(node).store
     store.make_checkpoint()
     store.log.synced(store.log.end)
-    for deletion in finished(store.old_files.drop_oldest(2)).log:
+    for deletion in finished(store.old_files.forget_oldest(2)).log:
         deletion()

@@ -146,15 +146,15 @@ _RECOVERING: Final = (
     Mutant(
         "a queue that is deleted while it is rebuilt is filled all the same",
         "storage/queues/consume_queue.py",
-        "            self.replacement.delete()\n            self.adopt()\n",
+        "            self.replacement.delete_oldest_first()\n            self.adopt()\n",
         "            pass\n",
         ("tests/storage/test_lost_queues.py",),
     ),
     Mutant(
         "a queue that is deleted goes from its end",
         "broker/maintenance/queue_deletion.py",
-        "                queue.delete()\n                await asyncio.sleep(0)\n",
-        "                queue.drop_all()\n                await asyncio.sleep(0)\n",
+        "                queue.delete_oldest_first()\n                await asyncio.sleep(0)\n",
+        "                queue.delete_newest_first()\n                await asyncio.sleep(0)\n",
         (
             "tests/broker/maintenance/test_queue_deletion.py",
             "tests/simulation/test_failing_drives.py",

@@ -117,7 +117,7 @@ class History:
     def _maybe_clean(self, store: Store) -> None:
         """Let old files go, maybe not all the way, as a process does that ends meanwhile."""
         if self._chance.random() < 0.02:
-            expired = finished(store.old_files.drop_oldest(self._chance.randrange(3)))
+            expired = finished(store.old_files.forget_oldest(self._chance.randrange(3)))
             self.deletions += [*expired.log, *expired.queues, *expired.index]
             for _ in range(min(len(self.deletions), self._chance.randrange(20))):
                 self.deletions.pop(0)()

@@ -227,10 +227,10 @@ def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: D
     store = full_without_queues(drive, "idle", 40)
     assert (store.dispatch.position, store.max_offset("T", 0)) == (0, 0)
     gone = store.log.file_starts[1]
-    for deletion in finished(store.old_files.drop_oldest(10)).log:
+    for deletion in finished(store.old_files.forget_oldest(10)).log:
         deletion()
     assert store.log.start == gone > 0, "one at a time"
-    finished(store.old_files.drop_oldest(10))
+    finished(store.old_files.forget_oldest(10))
     drive.trouble = None
     store.replicated()
     assert store.dispatch.behind == 0
@@ -245,7 +245,7 @@ def test_records_are_passed_over_some_at_a_time_and_not_at_all_if_there_is_room_
     drive: Drive,
 ) -> None:
     store = full_without_queues(drive, "T", 100)
-    work, steps = store.old_files.drop_oldest(10), 0
+    work, steps = store.old_files.forget_oldest(10), 0
     while store.dispatch.position == 0:
         next(work)
         steps += 1
@@ -262,13 +262,13 @@ def test_without_a_mark_the_queues_say_which_files_may_go(drive: Drive) -> None:
     while store.log.end < 5 * 4096:
         put(store, f"key-{store.log.end}", 500)
     store.log.synced(store.log.end)
-    assert finished(store.old_files.drop_oldest(2)).log == []
+    assert finished(store.old_files.forget_oldest(2)).log == []
     sync = store.queue("T", 0).sync_work()
     assert sync is not None
     sync()
     put(store, "more", 500)
     assert store.checkpoint.mark is None
-    assert len(finished(store.old_files.drop_oldest(10)).log) == 5
+    assert len(finished(store.old_files.forget_oldest(10)).log) == 5
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])

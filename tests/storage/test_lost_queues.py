@@ -30,7 +30,7 @@ from tests.storage.couples import (
     put,
     queue_files,
 )
-from tests.storage.dropping import drop_topic
+from tests.storage.deletions import delete_topic
 from tests.storage.records import bodies_in
 
 LOST = Path("/s") / FILE
@@ -169,7 +169,7 @@ def rebuilt_without_records(drive: Drive) -> Store:
         put(store, 0, "other")
     store.make_checkpoint()
     store.log.synced(store.log.end)
-    for deletion in finished(store.old_files.drop_oldest(2)).log:
+    for deletion in finished(store.old_files.forget_oldest(2)).log:
         deletion()
     assert store.log.start > 0
     drive.lost_from[queue_files(drive, "T")[-1]] = 0
@@ -314,7 +314,7 @@ def cleaned(drive: Drive, fillers: int) -> Store:
         put(store, 0, "third")
     store.make_checkpoint()
     store.log.synced(store.log.end)
-    expired = finished(store.old_files.drop_oldest(1))
+    expired = finished(store.old_files.forget_oldest(1))
     for deletion in (*expired.log, *expired.queues):
         deletion()
     return store
@@ -472,7 +472,7 @@ def test_a_topic_that_is_created_again_while_its_queue_is_rebuilt_has_only_new_m
 ) -> None:
     copy, drive = couple.copy, couple.drive
     lose(couple, steps=steps)
-    drop_topic(copy, "T")
+    delete_topic(copy, "T")
     assert not queue_files(drive, "T")
     for number in range(70):
         put(copy, 1000 + number, "T")
@@ -493,7 +493,7 @@ def test_a_topic_that_is_deleted_while_its_queue_is_rebuilt_does_not_come_back(
 ) -> None:
     copy, drive = couple.copy, couple.drive
     lose(couple, steps=steps)
-    drop_topic(copy, "T")
+    delete_topic(copy, "T")
     rebuild(copy)
     drive.unmount()
     store = opened(drive, copy.config)
@@ -510,14 +510,14 @@ def test_a_queue_that_cannot_be_deleted_while_it_is_rebuilt_stays_lost_until_it_
     kept = queue_files(drive, "T")[-1]
     drive.undeletable[kept] = 0
     with pytest.raises(OSError, match="not permitted"):
-        drop_topic(copy, "T")
+        delete_topic(copy, "T")
     assert "1 consume queues are being rebuilt" in copy.remark
     with pytest.raises(UnreadableFile):
         put(copy, 50, "T")
     rebuild(copy)
     assert numbers(copy, "T") == list(range(PER_FILE * (int(kept.name) // (20 * PER_FILE)), 50))
     drive.undeletable.clear()
-    drop_topic(copy, "T")
+    delete_topic(copy, "T")
     put(copy, 50, "T")
     assert (numbers(copy, "T"), copy.max_offset("T", 0)) == ([50], 1)
 
@@ -525,10 +525,10 @@ def test_a_queue_that_cannot_be_deleted_while_it_is_rebuilt_stays_lost_until_it_
 def delete_queue(store: Store, topic: str) -> None:
     """Delete the queue of a topic as retention does, which does not forget it."""
     store.make_checkpoint([store.queue(topic, 0)])
-    store.queue(topic, 0).delete()
+    store.queue(topic, 0).delete_oldest_first()
 
 
-@pytest.mark.parametrize("delete", [delete_queue, drop_topic])
+@pytest.mark.parametrize("delete", [delete_queue, delete_topic])
 @pytest.mark.parametrize("steps", range(3))
 def test_a_queue_that_is_deleted_and_lost_again_is_rebuilt_with_its_new_messages(
     couple: Couple, steps: int, delete: Callable[[Store, str], None]

@@ -20,7 +20,7 @@ from roquet.storage.fetch import FetchStatus
 from roquet.storage.old_files import Expired
 from roquet.storage.store import Store
 from tests.simulation.disk import Drive
-from tests.storage.dropping import drop_expired_queues
+from tests.storage.deletions import delete_expired_queues
 from tests.storage.records import append_one, bodies_in, found_by_key
 
 LOG_FILE = 4096
@@ -78,13 +78,13 @@ def test_a_file_that_somebody_has_deleted_is_old_and_keeps_no_others(
     ends, modified_ms = zip(*store.old_files.last_writes(), strict=True)
     assert ends == tuple(range(LOG_FILE, store.log.file_starts[-1] + 1, LOG_FILE))
     assert modified_ms[0] == 0
-    delete(finished(store.old_files.drop_oldest(4)))
+    delete(finished(store.old_files.forget_oldest(4)))
     assert store.log.start == 4 * LOG_FILE
 
 
 def test_the_queue_begins_with_the_first_message_that_is_left(store: Store, drive: Drive) -> None:
     before = files(drive, "commitlog"), files(drive, "consumequeue/T/0"), files(drive, "index")
-    delete(finished(store.old_files.drop_oldest(4)))
+    delete(finished(store.old_files.forget_oldest(4)))
     first = decode(store.log.read(store.log.start, LOG_FILE)).body
     assert store.log.start == 4 * LOG_FILE
     assert bodies_in(store, "T") == [b"%d" % number for number in range(int(first), COUNT)]
@@ -102,7 +102,7 @@ def test_queues_are_trimmed_some_at_a_time_and_have_their_messages_at_any_moment
     for number in range(many):
         put(store, 0, f"topic-{number}")
     count, steps = COUNT, 0
-    work = store.old_files.drop_oldest(4)
+    work = store.old_files.forget_oldest(4)
     while True:
         try:
             next(work)
@@ -125,7 +125,7 @@ def test_queues_are_trimmed_some_at_a_time_and_have_their_messages_at_any_moment
 
 
 def test_keys_of_what_is_left_are_found(store: Store) -> None:
-    delete(finished(store.old_files.drop_oldest(3)))
+    delete(finished(store.old_files.forget_oldest(3)))
     first = store.min_offset("T", 0)
     found = [
         len(found_by_key(store, "T", f"{number}", 32, 0, 1 << 62).records)
@@ -135,7 +135,7 @@ def test_keys_of_what_is_left_are_found(store: Store) -> None:
 
 
 def test_a_queue_of_which_nothing_is_left_goes_on_where_it_was(store: Store, drive: Drive) -> None:
-    delete(finished(store.old_files.drop_oldest(2)))
+    delete(finished(store.old_files.forget_oldest(2)))
     assert (store.min_offset("idle", 0), store.max_offset("idle", 0)) == (1, 1)
     put(store, 77, "idle")
     assert bodies_in(store, "idle") == [b"77"]
@@ -151,11 +151,11 @@ def test_the_file_in_use_and_what_is_not_on_disk_stay(drive: Drive) -> None:
     for number in range(COUNT):
         put(store, number)
     store.log.synced(store.log.start)
-    delete(finished(store.old_files.drop_oldest(1000)))
+    delete(finished(store.old_files.forget_oldest(1000)))
     assert store.log.start == 0
     store.make_checkpoint()
     store.log.synced(store.log.end)
-    delete(finished(store.old_files.drop_oldest(1000)))
+    delete(finished(store.old_files.forget_oldest(1000)))
     assert store.log.file_starts == [store.log.end - store.log.end % LOG_FILE]
     put(store, COUNT)
     assert bodies_in(store, "T")[-1] == b"%d" % COUNT
@@ -164,7 +164,7 @@ def test_the_file_in_use_and_what_is_not_on_disk_stay(drive: Drive) -> None:
 def test_whoever_holds_bytes_of_a_file_keeps_them(store: Store) -> None:
     held = store.log.read(store.log.start, LOG_FILE)
     before = bytes(held)
-    delete(finished(store.old_files.drop_oldest(5)))
+    delete(finished(store.old_files.forget_oldest(5)))
     assert bytes(held) == before
     assert not store.log.read(store.log.start - LOG_FILE, 100)
 
@@ -172,7 +172,7 @@ def test_whoever_holds_bytes_of_a_file_keeps_them(store: Store) -> None:
 def test_what_the_crash_left_of_a_deletion_is_there_again_or_not(
     store: Store, drive: Drive
 ) -> None:
-    expired = finished(store.old_files.drop_oldest(5))
+    expired = finished(store.old_files.forget_oldest(5))
     for deletion in expired.log[:2]:
         deletion()
     drive.crash()
@@ -184,10 +184,10 @@ def test_what_the_crash_left_of_a_deletion_is_there_again_or_not(
 
 
 def test_queues_without_a_message_are_dropped_when_asked_for(store: Store) -> None:
-    delete(finished(store.old_files.drop_oldest(2)))
-    drop_expired_queues(store, {"idle"})
+    delete(finished(store.old_files.forget_oldest(2)))
+    delete_expired_queues(store, {"idle"})
     assert store.max_offset("idle", 0) == 1
-    drop_expired_queues(store, ())
+    delete_expired_queues(store, ())
     assert (store.max_offset("idle", 0), store.max_offset("T", 0)) == (0, COUNT)
     put(store, 5, "idle")
     assert bodies_in(store, "idle") == [b"5"]
@@ -199,7 +199,7 @@ def test_a_deletion_that_failed_is_tried_again_without_what_it_has_done(
     """The number of the file's descriptor is another file's by then; closing it twice is a fault of
     the drive's.
     """
-    deletion = finished(store.old_files.drop_oldest(1)).log[0]
+    deletion = finished(store.old_files.forget_oldest(1)).log[0]
     assert deletion.path.name == f"{0:020}"
     for operation in ("delete", "sync"):
         drive.refuse(operation, errno.EIO)
@@ -221,7 +221,7 @@ def test_what_no_checkpoint_covers_stays(store: Store) -> None:
         put(store, store.max_offset("T", 0))
     store.log.sync_work(store.log.end)()
     store.log.synced(store.log.end)
-    delete(finished(store.old_files.drop_oldest(100)))
+    delete(finished(store.old_files.forget_oldest(100)))
     assert mark.position - LOG_FILE < store.log.start <= mark.position
 
 
@@ -281,7 +281,7 @@ def test_a_protected_file_of_a_real_drive_costs_the_log_none_of_its_descriptors(
     store.make_checkpoint()
     store.log.synced(store.log.end)
     protected(tmp_path / "commitlog" / f"{0:020}")
-    deletion = finished(store.old_files.drop_oldest(1)).log[0]
+    deletion = finished(store.old_files.forget_oldest(1)).log[0]
     for _ in range(3):
         with pytest.raises(PermissionError):
             deletion()

@@ -17,7 +17,7 @@ from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.config import StoreConfig
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.store import Store
-from tests.storage.dropping import drop_topic
+from tests.storage.deletions import delete_topic
 from tests.storage.records import append_one, bodies_in, found_by_key
 
 LOG_FILE: int = 65_536
@@ -189,7 +189,7 @@ def test_a_deleted_topic_is_not_taken_for_a_lost_one(lives: Lives) -> None:
     store = lives.open()
     lives.put(store, 500)
     store.make_checkpoint()
-    drop_topic(store, "T1")
+    delete_topic(store, "T1")
     store.abandon()
     store = lives.open()
     assert [store.max_offset(f"T{topic}", 0) for topic in range(3)] == [167, 0, 166]

@@ -19,7 +19,7 @@ from roquet.protocol.records.message import java_hash
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store
-from tests.storage.dropping import drop_topic
+from tests.storage.deletions import delete_topic
 from tests.storage.records import bodies_in, found_by_key, put_batch, records_in
 from tests.storage.small_stores import Clock, opened, put
 
@@ -339,7 +339,7 @@ def test_a_checkpoint_that_a_stop_overtakes_is_no_failed_sync(tmp_path: Path, cl
 
 def test_a_dropped_topic_starts_anew(store: Store) -> None:
     put(store, b"old")
-    drop_topic(store, "T")
+    delete_topic(store, "T")
     assert store.max_offset("T", 0) == 0
     put(store, b"new")
     assert bodies_in(store, "T") == [b"new"]

@@ -15,7 +15,7 @@ from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.check.findings import Kind
 from roquet.storetool.read.queue_entries import entries_of
 from roquet.storetool.rebuild import Rebuilt, rebuild
-from tests.storage.dropping import drop_topic
+from tests.storage.deletions import delete_topic
 from tests.storage.records import bodies_in
 from tests.storetool.stores import (
     PLAN,
@@ -155,8 +155,8 @@ def test_a_damaged_record_of_a_deleted_topic_makes_no_queue(tmp_path: Path) -> N
     broker = Broker(tmp_path)
     places = broker.fill(COUNT)
     gone = broker.fill(3, "gone")
-    drop_topic(broker.store, "T")
-    drop_topic(broker.store, "gone")
+    delete_topic(broker.store, "T")
+    delete_topic(broker.store, "gone")
     broker.fill(5)
     broker.stop()
     (tmp_path / "config").mkdir()

@@ -23,7 +23,7 @@ def test_a_queue_begins_where_the_log_does(tmp_path: Path) -> None:
     broker.fill(60, queues=1)
     broker.store.make_checkpoint()
     broker.store.log.synced(broker.store.log.end)
-    for delete in finished(broker.store.old_files.drop_oldest(1)).log:
+    for delete in finished(broker.store.old_files.forget_oldest(1)).log:
         delete()
     expected = broker.store.min_offset("T", 0)
     broker.stop()

@@ -15,7 +15,7 @@ from roquet.protocol.records.block import RecordBlock
 from roquet.storetool import rebuild as module
 from roquet.storetool.read.index_files import Shape
 from roquet.storetool.rebuild import Rebuilt, rebuild
-from tests.storage.dropping import drop_topic
+from tests.storage.deletions import delete_topic
 from tests.storage.records import found_by_key
 from tests.storetool.stores import (
     LOG_FILE,
@@ -136,8 +136,8 @@ def test_a_topic_that_was_made_again_gets_its_new_messages_only(tmp_path: Path) 
     broker = Broker(tmp_path)
     broker.fill(30)
     broker.fill(4, "gone")
-    drop_topic(broker.store, "T")
-    drop_topic(broker.store, "gone")
+    delete_topic(broker.store, "T")
+    delete_topic(broker.store, "gone")
     broker.fill(5)
     broker.stop()
     (tmp_path / "config").mkdir()

@@ -207,7 +207,7 @@ class QueueRebuild:
         ]
         self._lost.add({queue.name: 0 for queue in lost})
         for queue in lost:
-            queue.drop_all()
+            queue.delete_newest_first()
         return lost + [queue for queue in late if queue not in lost and self._is_emptied(queue)]
 
     def _is_emptied(self, queue: ConsumeQueue) -> bool:
@@ -218,7 +218,7 @@ class QueueRebuild:
         """
         try:
             self._lost.add({queue.name: 0})
-            queue.delete()
+            queue.delete_oldest_first()
         except OSError as error:
             if queue.max_offset == 0:
                 return True

@@ -68,7 +68,7 @@ class OldFiles:
         self._dispatch = dispatch
         self.has_untrimmed = False
         """Whether a queue could not be read when the log lost files. Its first entries point to
-        deleted records until `drop_oldest` is called again."""
+        deleted records until `forget_oldest` is called again."""
 
     def usage(self) -> Usage:
         """The used share of each drive; may be called off the loop."""
@@ -85,7 +85,7 @@ class OldFiles:
         starts = self._log.file_starts
         return [(end, self._log.modified_ms(start)) for start, end in pairwise(starts)]
 
-    def drop_oldest(self, count: int) -> Steps[Expired]:
+    def forget_oldest(self, count: int) -> Steps[Expired]:
         """Forget the log's first `count` files, and files of queues and index that belong to them.
 
         The log forgets its files last, so that no queue has entries whose records are forgotten.

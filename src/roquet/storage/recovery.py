@@ -179,7 +179,7 @@ def _drop_damaged(queues: Collection[ConsumeQueue]) -> None:
         "consume queues are damaged, they are rebuilt from the whole log: count=%d", len(queues)
     )
     for queue in queues:
-        queue.drop_all()
+        queue.delete_newest_first()
 
 
 def _dispatched_to(

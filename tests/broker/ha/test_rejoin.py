@@ -125,7 +125,7 @@ async def test_a_master_that_gave_up_its_first_files_is_compared_from_there(
         return
     master.store.make_checkpoint()
     master.store.log.synced(master.store.log.end)
-    finished(master.store.old_files.drop_oldest(1))
+    finished(master.store.old_files.forget_oldest(1))
     assert master.store.log.start > 0
     expected = shared(former, master)
     if expected:

@@ -21,7 +21,7 @@ from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storage.queues.ext import ExtendedQueue
 from roquet.storage.store import Store
 from tests.simulation.disk import Drive
-from tests.storage.dropping import drop_topic
+from tests.storage.deletions import delete_topic
 from tests.storage.records import append_one, bodies_in, records_in
 
 FILE_SIZE = 16384
@@ -297,7 +297,7 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew_in_other_copies_of_
         master.end_turn()
 
     put(*[b"old"] * 90)
-    drop_topic(master, "T")
+    delete_topic(master, "T")
     put(*(b"%d" % number for number in range(60)))
     data = b"".join(master.log.copies(0, master.log.end))
     size = len(data) // at_once

@@ -131,7 +131,7 @@ def test_the_first_damage_is_named_and_all_files_can_be_dropped(
     with pytest.raises(DamagedFiles, match=told) as damaged:
         segments.load()
     assert damaged.value.advice == "restore the file"
-    segments.drop_all()
+    segments.delete_newest_first()
     assert (segments.starts, list(tmp_path.iterdir())) == ([], [])
 
 
@@ -354,7 +354,7 @@ def test_files_that_begin_at_an_end_or_after_it_are_dropped(
     drive: Drive, end: int, left: int
 ) -> None:
     segments = grown(drive, 3)
-    segments.drop_after(end)
+    segments.delete_from(end)
     assert segments.starts == [number * FILE for number in range(left)]
     assert names(drive) == named(*range(left))
 
@@ -366,14 +366,14 @@ def test_a_drop_that_fails_leaves_the_files_before_and_a_deletion_those_after(
     kept = FOLDER / file_name(2 * FILE)
     drive.undeletable[kept] = 0
     with pytest.raises(OSError, match="not permitted"):
-        segments.drop_all()
+        segments.delete_newest_first()
     assert names(drive) == named(0, 1, 2)
     with pytest.raises(OSError, match="not permitted"):
-        segments.delete()
+        segments.delete_oldest_first()
     assert names(drive) == named(2)
     assert segments.read(2 * FILE, 2 * FILE + 1) == b"\3", "it is opened again"
     drive.undeletable.clear()
-    segments.delete()
+    segments.delete_oldest_first()
     assert (names(drive), segments.starts) == ([], [])
 
 
@@ -381,9 +381,9 @@ def test_a_file_is_forgotten_whose_deletion_may_not_be_durable(drive: Drive) -> 
     segments = grown(drive, 2)
     drive.refuse("sync", errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
-        segments.drop_all()
+        segments.delete_newest_first()
     assert segments.starts == [0]
-    segments.drop_all()
+    segments.delete_newest_first()
     assert names(drive) == []
 
 
@@ -425,11 +425,11 @@ def test_closed_segments_have_no_files_and_can_be_loaded_again(drive: Drive) -> 
 
 def test_lost_segments_refuse_each_access_and_name_their_folder(drive: Drive) -> None:
     segments = grown(drive, 1)
-    segments.drop_all()
+    segments.delete_newest_first()
     lost = segments.lost()
     for access in (lambda: lost.read(0, 1), lambda: lost.file_at(0), lost.grow):
         with pytest.raises(UnreadableFile, match=r"being rebuilt from the log: '/s'") as refused:
             access()
         assert refused.value.errno == errno.EIO
-    lost.drop_all()
+    lost.delete_newest_first()
     assert (lost.is_whole, lost.capacity_end, names(drive)) == (True, 0, [])

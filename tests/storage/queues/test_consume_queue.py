@@ -84,7 +84,7 @@ def test_a_sync_that_ends_after_a_deletion_says_nothing_of_what_came_in_its_plac
         put(queue, offset, 100 * offset, 100, 0)
     work = queue.sync_work()
     assert work is not None
-    queue.drop_all()
+    queue.delete_newest_first()
     queue.make_room(1)
     put(queue, 0, 500, 100, 0)
     work()
@@ -100,7 +100,7 @@ def test_a_queue_whose_files_cannot_all_be_deleted_ends_with_what_is_left() -> N
         put(queue, offset, 100 * offset, 100, 0)
     drive.undeletable[Path("/q/00000000000000000200")] = 0
     with pytest.raises(OSError, match="not permitted"):
-        queue.drop_all()
+        queue.delete_newest_first()
     assert (queue.min_offset, queue.max_offset, queue.log_end) == (0, 20, 2000)
     queue.make_room(1)
     put(queue, 20, 2000, 100, 7)
@@ -110,7 +110,7 @@ def test_a_queue_whose_files_cannot_all_be_deleted_ends_with_what_is_left() -> N
         (2000, 100, 7),
     ]
     drive.undeletable.clear()
-    queue.drop_all()
+    queue.delete_newest_first()
     assert (queue.max_offset, disk.names(Path("/q"))) == (0, [])
 
 
@@ -124,10 +124,10 @@ def test_a_queue_that_cannot_be_deleted_whole_begins_later(kept: int, min_offset
         put(queue, offset, 100 * offset, 100, 0)
     drive.undeletable[Path(f"/q/{kept:020d}")] = 0
     with pytest.raises(OSError, match="not permitted"):
-        queue.delete()
+        queue.delete_oldest_first()
     assert (queue.min_offset, queue.max_offset, queue.log_end) == (min_offset, 25, 2500)
     drive.undeletable.clear()
-    queue.delete()
+    queue.delete_oldest_first()
     assert (queue.max_offset, disk.names(Path("/q"))) == (0, [])
 
 
@@ -139,7 +139,7 @@ def test_a_file_that_was_deleted_before_its_folder_could_be_synced_is_gone() -> 
     put(queue, 0, 0, 100, 0)
     drive.refuse("sync", errno.EMFILE)
     with pytest.raises(OSError, match="open files"):
-        queue.drop_all()
+        queue.delete_newest_first()
     assert (queue.max_offset, disk.names(Path("/q"))) == (0, [])
     queue.make_room(1)
     put(queue, 0, 700, 100, 0)

@@ -18,7 +18,7 @@ from roquet.storage.config import StoreConfig
 from roquet.storage.queues.consume_queue import ENTRY
 from roquet.storage.queues.ext import ExtendedQueue, ExtUnit
 from roquet.storage.store import Store
-from tests.storage.dropping import drop_topic
+from tests.storage.deletions import delete_topic
 from tests.storage.records import append_one, bodies_in, records_in
 
 NOTES_FILE = 240
@@ -129,7 +129,7 @@ def test_notes_of_expired_messages_go(lives: Lives) -> None:
     lives.store.make_checkpoint()
     lives.store.log.synced(lives.store.log.end)
     files = len(list((lives.folder / "consumequeue_ext" / "T" / "0").iterdir()))
-    expired = finished(lives.store.old_files.drop_oldest(2))
+    expired = finished(lives.store.old_files.forget_oldest(2))
     for deletion in (*expired.log, *expired.queues):
         deletion()
     gone = lives.store.min_offset("T", 0) // 11
@@ -142,7 +142,7 @@ def test_notes_of_expired_messages_go(lives: Lives) -> None:
 
 def test_a_dropped_topic_leaves_no_notes(lives: Lives) -> None:
     lives.put(20)
-    drop_topic(lives.store, "T")
+    delete_topic(lives.store, "T")
     assert not (lives.folder / "consumequeue_ext" / "T").exists()
     lives.count = 0
     lives.put(40)

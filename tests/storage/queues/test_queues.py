@@ -191,7 +191,7 @@ def test_queues_can_come_and_go_while_they_are_passed_through(queues: Queues) ->
         queues.queue(topic, 0)
     for count, each in enumerate((queues.present(), queues.appended())):
         next(each)
-        queues.drop_topic("U")
+        queues.delete_topic("U")
         queues.queue(f"new{count}", 0)
         queues.queue("T", 1 + count)
         assert len(list(each)) <= 2 + count
@@ -223,14 +223,14 @@ def test_a_dropped_topic_leaves_neither_file_nor_folder_and_its_count_stays(
             fill(queue, 25)
             queue.appended.messages += 25
             queue.appended.size += 2500
-    queues.drop_topic("T")
+    queues.delete_topic("T")
     assert (queues.topics, queues.of_topic("T"), len(queues.of_topic("U"))) == (["U"], [], 2)
     left = {*drive.names.files, *drive.names.folders}
     assert not [path for path in left if "T" in path.parts]
     deleted = queues.appended_to_deleted
     assert (deleted.messages, deleted.size) == (50, 5000)
-    queues.drop_topic("T")
-    queues.drop_topic("never")
+    queues.delete_topic("T")
+    queues.delete_topic("never")
     assert (deleted.messages, queues.queue("T", 0).max_offset) == (50, 0)
 
 
@@ -242,11 +242,11 @@ def test_a_topic_that_cannot_be_dropped_stays_until_it_can(drive: Drive, queues:
     drive.undeletable[kept] = 0
     for _ in range(2):
         with pytest.raises(OSError, match="not permitted"):
-            queues.drop_topic("T")
+            queues.delete_topic("T")
     assert [queue.max_offset for queue in queues.of_topic("T")] == [0, 25]
     assert queues.appended_to_deleted.messages == 0
     drive.undeletable.clear()
-    queues.drop_topic("T")
+    queues.delete_topic("T")
     assert (queues.topics, queues.appended_to_deleted.messages) == ([], 50)
 
 

@@ -17,7 +17,7 @@ from roquet.storetool.check.check import check
 from roquet.storetool.check.index import IndexCheck
 from roquet.storetool.read import log_scanner
 from roquet.storetool.read.index_files import Shape
-from tests.storage.dropping import drop_topic
+from tests.storage.deletions import delete_topic
 from tests.storetool.stores import (
     LOG_FILE,
     QUEUE_FILE,
@@ -122,7 +122,7 @@ def test_a_store_whose_oldest_files_expired_is_sound(tmp_path: Path, index_entri
     broker.fill(100)
     broker.store.make_checkpoint()
     broker.store.log.synced(broker.store.log.end)
-    expired = finished(broker.store.old_files.drop_oldest(2))
+    expired = finished(broker.store.old_files.forget_oldest(2))
     for delete in [*expired.log, *expired.queues, *expired.index]:
         delete()
     broker.stop()
@@ -146,7 +146,7 @@ def test_a_slave_that_joined_late_is_sound(tmp_path: Path) -> None:
 
 def test_a_topic_that_was_deleted_and_made_again_is_sound(broker: Broker, tmp_path: Path) -> None:
     broker.fill(30)
-    drop_topic(broker.store, "T")
+    delete_topic(broker.store, "T")
     broker.fill(5)
     broker.stop()
 
@@ -156,7 +156,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_sound(broker: Broker, tmp_pa
 def test_records_of_a_deleted_topic_are_only_a_remark(broker: Broker, tmp_path: Path) -> None:
     broker.fill(10, "gone")
     broker.fill(10, "kept")
-    drop_topic(broker.store, "gone")
+    delete_topic(broker.store, "gone")
     broker.stop()
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"kept": {}}}))

@@ -144,7 +144,7 @@ class Cleaning:
         count = self._rules.files_to_go(modified_ms, now_ms, hour, usage.worst, asked=asked)
         if not count and not self._store.old_files.has_untrimmed:
             return
-        expired = await self._slices.run(self._store.old_files.drop_oldest(count))
+        expired = await self._slices.run(self._store.old_files.forget_oldest(count))
         if expired.log:
             log.info(
                 "expired commit log files will be deleted: files=%d new_log_start=%d",

@@ -69,11 +69,11 @@ class QueueDeletion:
         queues = self._store.queues
         for queue in queues.of_topic(topic):
             if is_gone(topic) and 0 < queue.log_end <= leaving.get(queue, -1):
-                queue.delete()
+                queue.delete_oldest_first()
                 await asyncio.sleep(0)
         if is_gone(topic):
             self._leave_rest(topic, leaving)
-            queues.drop_topic(topic)
+            queues.delete_topic(topic)
 
     def _of_topics(
         self, is_gone: Callable[[str], bool], among: list[str] | None
@@ -96,7 +96,7 @@ class QueueDeletion:
         async with self._making:
             for queue in await self._leave(expired):
                 if self._store.old_files.is_expired(queue):  # no message came meanwhile
-                    queue.delete()
+                    queue.delete_oldest_first()
                     await asyncio.sleep(0)
 
     async def _leave(

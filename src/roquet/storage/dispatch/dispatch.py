@@ -365,7 +365,7 @@ class Dispatch:
         if physical + size <= queue.log_end:
             return False
         if not queue.can_go_on_at(offset) and self._begins_anew(queue, offset):
-            queue.delete()
+            queue.delete_oldest_first()
         if not queue.can_go_on_at(offset):
             self._log_event(
                 "record is in no queue, its queue offset is too far from the queue's end: "

@@ -82,7 +82,7 @@ class Segments:
         """Find the files. A last file of 0 bytes, left by a crash while it was created, is deleted.
 
         :raises DamagedFiles: a file has another size, or is missing between two others. After that
-            only `drop_all` may be called.
+            only `delete_newest_first` may be called.
         :raises StoreError: a file does not belong here
             (docs/storage/files.md#names-and-sizes-are-exact).
         """
@@ -238,7 +238,7 @@ class Segments:
 
         return work
 
-    def drop_after(self, end: int) -> None:
+    def delete_from(self, end: int) -> None:
         """Delete the files that begin at or after `end`, the last one first.
 
         :raises OSError: a file could not be deleted; it still exists, and so do those before it.
@@ -273,11 +273,11 @@ class Segments:
             deletions.append(self._forget(0))
         return deletions
 
-    def drop_all(self) -> None:
-        """Delete all files, the last one first; raises as `drop_after`."""
-        self.drop_after(0)
+    def delete_newest_first(self) -> None:
+        """Delete all files, the last one first; raises as `delete_from`."""
+        self.delete_from(0)
 
-    def delete(self) -> None:
+    def delete_oldest_first(self) -> None:
         """Delete all files, the first one first.
 
         :raises OSError: a file could not be deleted; it still exists, and so do those after it.

@@ -433,7 +433,7 @@ class CommitLog:
             all.
         """
         self._sync_health.check()  # the drive may have failed while `save_tail` copied the tail
-        self._segments.drop_after(end)
+        self._segments.delete_from(end)
         self._segments.erase(end)
         # also if all was zero: a process that erased it before may have been killed before its sync
         self._segments.sync(end, self.next_file(end))

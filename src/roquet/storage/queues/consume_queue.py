@@ -189,7 +189,8 @@ class ConsumeQueue:
                 self._durable = Durable(self.max_offset * ENTRY_SIZE)
                 self.written_from = self.max_offset
                 return
-        self.drop_all()  # there is no entry, or none survived a crash: the next may have any offset
+        # there is no entry, or none survived a crash: the next may have any offset
+        self.delete_newest_first()
 
     def _first_false(self, start: int, end: int, is_so: Callable[[int, int], bool]) -> int:
         """Count the entries at the start of a file for which `is_so` holds, by binary search.
@@ -229,7 +230,7 @@ class ConsumeQueue:
                 self._reserve(start + count)
             except OSError:
                 if is_new:
-                    self.drop_all()
+                    self.delete_newest_first()
                 raise
         return self._reserved_to
 
@@ -269,7 +270,7 @@ class ConsumeQueue:
             try:
                 file.reserve(0, blanks * ENTRY_SIZE)
             except OSError:
-                self.drop_all()
+                self.delete_newest_first()
                 raise
             file.buffer[: blanks * ENTRY_SIZE] = BLANK_ENTRY * blanks
         self.min_offset = self.max_offset = offset
@@ -455,7 +456,7 @@ class ConsumeQueue:
                 self._end_at(start // ENTRY_SIZE + kept)
                 self._erase_rest()
                 return
-        self.drop_all()
+        self.delete_newest_first()
 
     def drop_last(self) -> None:
         """Drop the last entry."""
@@ -481,9 +482,9 @@ class ConsumeQueue:
             else None
         )
         if last is None or _is_leading_blank(last[0], last[1]):
-            self.drop_all()
+            self.delete_newest_first()
             return
-        segments.drop_after(offset * ENTRY_SIZE)
+        segments.delete_from(offset * ENTRY_SIZE)
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self.written_from = min(self.written_from, offset)
@@ -619,7 +620,7 @@ class ConsumeQueue:
     def lose(self) -> None:
         """Return and accept no entries, since files were truncated or deleted.
 
-        `adopt` or `delete` ends that.
+        `adopt` or `delete_oldest_first` ends that.
         """
         self.is_lost = True
         self._leave_file()
@@ -632,7 +633,7 @@ class ConsumeQueue:
         """
         kept = self.min_offset, self.max_offset, self.log_end
         try:
-            self.drop_all()
+            self.delete_newest_first()
         finally:
             self.min_offset, self.max_offset, self.log_end = kept
         self._segments = self._segments.lost()
@@ -656,7 +657,7 @@ class ConsumeQueue:
             self.log_end = self.log_end or log_at
             self.skip_to(end)
 
-    def delete(self) -> None:
+    def delete_oldest_first(self) -> None:
         """Delete all entries, which are not needed any more; the next one may have any offset.
 
         The first file is deleted first. If a deletion fails or the process is killed, the end of
@@ -668,11 +669,11 @@ class ConsumeQueue:
         :raises OSError: a file could not be deleted; the queue begins with it, or is still lost.
         """
         if self.replacement is not None:
-            self.replacement.delete()
+            self.replacement.delete_oldest_first()
             self.adopt()
         self._leave_file()
         try:
-            self._segments.delete()
+            self._segments.delete_oldest_first()
         finally:
             if self._segments.starts:
                 self.min_offset = min(
@@ -682,7 +683,7 @@ class ConsumeQueue:
                 self._end_with_files()
         self.is_lost = False
 
-    def drop_all(self) -> None:
+    def delete_newest_first(self) -> None:
         """Delete all entries, which are wrong; the next one may have any offset.
 
         The last file is deleted first. If the process is killed during a recovery, the next
@@ -692,7 +693,7 @@ class ConsumeQueue:
         """
         self._leave_file()
         try:
-            self._segments.drop_all()
+            self._segments.delete_newest_first()
         finally:
             self._end_with_files()
 

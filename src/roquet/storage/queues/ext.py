@@ -166,7 +166,7 @@ class ExtFile:
             return
         unit = self.get(address)
         end = at + _UNIT.size + len(unit.bits) if unit is not None else at
-        self._segments.drop_after(end)
+        self._segments.delete_from(end)
         self._end = end
         self._durable, self._room_to = self._durable.truncated(end), 0
 
@@ -188,13 +188,13 @@ class ExtFile:
         """Forget the files before the one with the unit at `address`; returns their deletions."""
         return self._segments.forget_before(address - ADDRESS_OF_FIRST)
 
-    def drop_all(self) -> None:
+    def delete_newest_first(self) -> None:
         """Delete all units.
 
         :raises OSError: a file could not be deleted; the next unit is written after the files left.
         """
         try:
-            self._segments.drop_all()
+            self._segments.delete_newest_first()
         finally:
             self._end = self._segments.capacity_end
             self._durable, self._room_to = self._durable.truncated(self._end), 0
@@ -353,13 +353,13 @@ class ExtendedQueue(ConsumeQueue):
 
         return work
 
-    def delete(self) -> None:
-        super().delete()
-        self._units.drop_all()
+    def delete_oldest_first(self) -> None:
+        super().delete_oldest_first()
+        self._units.delete_newest_first()
 
-    def drop_all(self) -> None:
-        super().drop_all()
-        self._units.drop_all()
+    def delete_newest_first(self) -> None:
+        super().delete_newest_first()
+        self._units.delete_newest_first()
 
     def close(self) -> None:
         super().close()

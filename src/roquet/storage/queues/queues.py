@@ -185,13 +185,13 @@ class Queues:
         """The queues of a topic."""
         return list(self._by_topic.get(topic, {}).values())
 
-    def drop_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str) -> None:
         """Delete a topic's queues.
 
         :raises OSError: a file or folder could not be deleted; to be called again.
         """
         for queue in self._by_topic.get(topic, {}).values():
-            queue.delete()
+            queue.delete_oldest_first()
             for folder in (self._folder, self._ext_folder):
                 self._disk.delete_folder(folder / topic / str(queue.queue_id))
         for folder in (self._folder, self._ext_folder):

@@ -10,13 +10,13 @@ from roquet.common.steps import finished
 from roquet.storage.store import Store
 
 
-def drop_topic(store: Store, topic: str) -> None:
+def delete_topic(store: Store, topic: str) -> None:
     store.make_checkpoint(store.queues.of_topic(topic))
-    store.queues.drop_topic(topic)
+    store.queues.delete_topic(topic)
 
 
-def drop_expired_queues(store: Store, kept: Collection[str]) -> None:
+def delete_expired_queues(store: Store, kept: Collection[str]) -> None:
     expired = finished(store.old_files.expired_queues(kept))
     store.make_checkpoint(expired)
     for queue in expired:
-        queue.delete()
+        queue.delete_oldest_first()
