@@ -62,7 +62,7 @@ def _members(
 def decode_table(kind: type[T], text: bytes, dialect_values_max: int | None = None) -> Steps[T]:
     """Decode a body whose first table is large.
 
-    :param dialect_values_max: as in `load`, for a text that has to be read at once.
+    :param dialect_values_max: as in `load_parts`.
     :raises ValueError: the text is no such body.
     """
     document, parts = yield from load_parts(text, (kind.entries().name,), dialect_values_max)

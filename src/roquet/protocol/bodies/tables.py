@@ -20,9 +20,10 @@ from roquet.protocol.records.message import READ_WRITE, MessageQueue
 T = TypeVar("T")
 
 DIALECT_VALUES_MAX: Final = 4096
-"""Values of a body in fastjson's dialect, other than bare integer keys. They take some 10 ms.
+"""Values of a body in fastjson's dialect, or its bare integer keys. They take some 10 ms.
 
-No peer needs that dialect for a request or a route.
+Peers write bare keys for the replicas of each broker in a route, and no other dialect in a request
+or a route.
 """
 _REASON_MAX: Final = 500
 """Characters of an error: it may quote a member as long as the body."""

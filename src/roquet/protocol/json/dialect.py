@@ -124,12 +124,13 @@ def _indented(value: object, depth: int) -> str:
 def load(text: bytes | str, dialect_values_max: int | None = None) -> Any:
     """Decode standard JSON or fastjson's dialect.
 
-    :param dialect_values_max: values that a text in the dialect may have. It is read by Python
-        code, a hundred times slower than standard JSON. None: any number.
+    :param dialect_values_max: values that a text in the dialect may have, or bare integer keys in
+        a text that is else standard. Python code reads them, a hundred times slower than standard
+        JSON. None: any number.
     :raises ValueError: the text is neither; the message says what was found where.
     """
     try:
-        document = load_quick(text)
+        document = load_quick(text, dialect_values_max)
     except (ValueError, RecursionError):
         document = _Reader(
             text.decode() if isinstance(text, bytes) else text, dialect_values_max
@@ -146,22 +147,26 @@ _BARE_KEY: Final = re.compile(r"([{,]\s*)(-?[1-9]\d{0,18}|0)(\s*:)")
 _BARE_KEY_BYTES: Final = re.compile(_BARE_KEY.pattern.encode())
 
 
-def load_quick(text: bytes | str) -> Any:
+def load_quick(text: bytes | str, bare_keys_max: int | None = None) -> Any:
     """Decode JSON that is standard except for bare integer keys. References are not resolved.
 
     Whatever looks like a bare key gets quotes. If it was inside a string, the first quote ends that
     string and a digit follows, so the result is not JSON and is never read wrongly.
 
-    :raises ValueError: the text is not such JSON.
+    :param bare_keys_max: bare keys that the text may have; None: any number.
+    :raises ValueError: the text is not such JSON, or has more bare keys.
     """
     try:
         return load_standard(text)
     except (ValueError, RecursionError):
+        # One more than allowed shows that there are too many. The pattern takes 0 for any number.
+        count = 0 if bare_keys_max is None else bare_keys_max + 1
+        quoted: bytes | str
         if isinstance(text, bytes):
-            quoted: bytes | str = _BARE_KEY_BYTES.sub(rb'\1"\2"\3', text)
+            quoted, found = _BARE_KEY_BYTES.subn(rb'\1"\2"\3', text, count)
         else:
-            quoted = _BARE_KEY.sub(r'\1"\2"\3', text)
-        if len(quoted) == len(text):
+            quoted, found = _BARE_KEY.subn(r'\1"\2"\3', text, count)
+        if not found or found == count:
             raise
         return load_standard(quoted)
 

@@ -34,23 +34,24 @@ Components = tuple[dict[str, Any], list[dict[str, Any]]]
 
 
 def load_parts(
-    text: bytes, path: Sequence[str], whole_values_max: int | None = None
+    text: bytes, path: Sequence[str], dialect_values_max: int | None = None
 ) -> Steps[Components]:
     """Decode a document with a large table at `path`.
 
-    :param whole_values_max: as `dialect_values_max` of `load`, if the text must be read at once.
+    :param dialect_values_max: as in `load`, for the whole text if it must be read at once, and for
+        the bare keys of what is read at once of a text that is cut.
     :returns: the document without the table's entries, and the entries in parts, in order.
     :raises ValueError: the text is no JSON object, or is too large and cannot be cut.
     """
     if len(text) > _PIECE_SIZE and b'"$ref"' not in text:
-        parts = yield from _cut(text, path)
+        parts = yield from _cut(text, path, dialect_values_max)
         if parts is not None:
             return parts
     if len(text) > WHOLE_SIZE_MAX:
         raise ValueError(
             f"JSON of {len(text)} bytes, of which {'.'.join(path)} is not a table of objects"
         )
-    document = load(text, whole_values_max)
+    document = load(text, dialect_values_max)
     yield
     if not isinstance(document, dict):
         raise ValueError(f"JSON object expected, found {type(document).__name__}")
@@ -58,7 +59,7 @@ def load_parts(
     return document, [table] if table else []
 
 
-def _cut(text: bytes, path: Sequence[str]) -> Steps[Components | None]:
+def _cut(text: bytes, path: Sequence[str], bare_keys_max: int | None) -> Steps[Components | None]:
     """Decode the text in pieces; None if it cannot be cut."""
     begins = re.compile(rb'"%b"\s*:\s*\{' % re.escape(path[-1].encode()))
     begin = begins.search(text)
@@ -66,17 +67,17 @@ def _cut(text: bytes, path: Sequence[str]) -> Steps[Components | None]:
         return None
     parts: list[dict[str, Any]] = []
     at = begin.end()
-    while (found := (yield from _piece(text, at))) is not None:
+    while (found := (yield from _piece(text, at, bare_keys_max))) is not None:
         part, at = found
         parts.append(part)
         yield
     rest = text[at : at + WHOLE_SIZE_MAX]
     try:
-        part, size = yield from _first_table(b"{" + rest)
+        part, size = yield from _first_table(b"{" + rest, bare_keys_max)
         after = text[at + size - 1 :]
         if begin.start() + len(after) > WHOLE_SIZE_MAX or begins.search(after):
             return None
-        document = load_quick(text[: begin.end()] + b"}" + after)
+        document = load_quick(text[: begin.end()] + b"}" + after, bare_keys_max)
         yield
     except ValueError:
         return None
@@ -85,7 +86,9 @@ def _cut(text: bytes, path: Sequence[str]) -> Steps[Components | None]:
     return document, [*parts, part] if part else parts
 
 
-def _piece(text: bytes, at: int) -> Steps[tuple[dict[str, Any], int] | None]:
+def _piece(
+    text: bytes, at: int, bare_keys_max: int | None
+) -> Steps[tuple[dict[str, Any], int] | None]:
     """The entries of the piece that begins at `at`, and where the next piece begins.
 
     None if the last piece begins there, or if no cut leaves valid JSON.
@@ -96,7 +99,7 @@ def _piece(text: bytes, at: int) -> Steps[tuple[dict[str, Any], int] | None]:
         if cut is None:
             return None
         try:
-            part = load_quick(b"{%b}" % text[at : cut.start() + 1])
+            part = load_quick(b"{%b}" % text[at : cut.start() + 1], bare_keys_max)
         except ValueError:
             end = cut.end()
             yield
@@ -105,7 +108,7 @@ def _piece(text: bytes, at: int) -> Steps[tuple[dict[str, Any], int] | None]:
     return None
 
 
-def _first_table(text: bytes) -> Steps[tuple[dict[str, Any], int]]:
+def _first_table(text: bytes, bare_keys_max: int | None) -> Steps[tuple[dict[str, Any], int]]:
     """Decode the object at the start of a text, and return its size in bytes, too.
 
     :raises ValueError: there is none that `load_quick` can read.
@@ -115,7 +118,7 @@ def _first_table(text: bytes) -> Steps[tuple[dict[str, Any], int]]:
         for match in matches:
             depth += {b"{": 1, b"}": -1}.get(match.group(), 0)
             if not depth:
-                return load_quick(text[: match.end()]), match.end()
+                return load_quick(text[: match.end()], bare_keys_max), match.end()
         yield
     raise ValueError("JSON: an object without an end")
 
