@@ -40,6 +40,12 @@ def test_a_body_that_cannot_be_decompressed_is_not_passed_off_as_one_that_can(
         plain_body(b"junk", sys_flag)
 
 
+@pytest.mark.parametrize("sys_flag", [0x1, 0x101, 0x201, 0x301, 0x701])
+def test_an_empty_body_is_not_decompressed(sys_flag: int) -> None:
+    """As in Apache's clients."""
+    assert plain_body(b"", sys_flag, crc=checksum(b"")) == b""
+
+
 @given(st.binary(max_size=3000), st.integers(0, 3000))
 def test_as_many_bytes_come_as_may_and_all_or_none(body: bytes, size_max: int) -> None:
     stored = zlib.compress(body)

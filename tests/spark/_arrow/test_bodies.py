@@ -56,7 +56,12 @@ def test_a_body_that_is_no_whole_stream_is_damaged(kind: int, stored: bytes | st
 
 def test_a_kind_that_nobody_knows_is_named() -> None:
     with pytest.raises(MessageError, match="compressed with kind 0x500, which this pyarrow does"):
-        decompressed(b"", 0x500, 10)
+        decompressed(b"x", 0x500, 10)
+
+
+@pytest.mark.parametrize("kind", [*STORED, 0x500])
+def test_an_empty_body_stays_empty_whatever_its_kind(kind: int) -> None:
+    assert decompressed(b"", kind, 10) == b""
 
 
 def split(

@@ -42,8 +42,8 @@ def plain_body(
         raise DamagedBody(
             f"the body, stored in {len(body)} bytes, does not have the checksum stored with it"
         )
-    if not sys_flag & COMPRESSED:
-        return body
+    if not body or not sys_flag & COMPRESSED:
+        return body  # Apache's clients do not decompress an empty body, whatever its sysFlag says
     kind = sys_flag & COMPRESSION_TYPE_BITS
     if kind not in (0, COMPRESSION_ZLIB):
         raise MessageError(f"the body is compressed with {name_of(kind)}, only zlib is supported")

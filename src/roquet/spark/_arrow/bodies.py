@@ -87,10 +87,14 @@ def split_by_size(
 def decompressed(stored: bytes, kind: int, size_max: int) -> bytes:
     """Decompress a body. Arrow provides LZ4 and ZSTD.
 
+    An empty body stays empty, as Apache's clients do not decompress it.
+
     :param kind: the compression bits of the sysFlag (`COMPRESSION_TYPE_BITS`).
     :raises MessageError: the body is damaged, has more than `size_max` bytes, or its compression is
         not supported by this Arrow.
     """
+    if not stored:
+        return b""
     if kind in (0, COMPRESSION_ZLIB):
         return inflated(stored, size_max)
     codec = _CODECS.get(kind)
