@@ -14,7 +14,7 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.bodies import mean_size
 from roquet.spark._options.ranges import Bounds, DataLoss
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read import stream_cluster
+from roquet.spark._read import cluster_queries
 from roquet.spark._read.queue import NoProgress
 from roquet.spark._read.stream_cluster import SAMPLE, StreamCluster
 from tests.spark.stand_in import Broker, Queues, StandIn, cluster, record
@@ -44,7 +44,7 @@ def options(stand_in: StandIn, **given: str) -> ReadOptions:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers are asked again at once."""
-    monkeypatch.setattr(stream_cluster, "PAUSE_SECONDS_MAX", 0.001)
+    monkeypatch.setattr(cluster_queries, "PAUSE_SECONDS_MAX", 0.001)
 
 
 @contextmanager
@@ -127,6 +127,16 @@ def test_a_queue_whose_broker_is_gone_is_named() -> None:
         ),
     ):
         stream.run(stream.bounds({queue(0): 0, queue(0, "broker-b"): 1}))
+
+
+def test_a_queue_is_not_waited_for_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_queries, "PAUSE_SECONDS_MAX", 3600)
+    with (
+        cluster(Broker(0, held(3))) as stand_in,
+        asking(stand_in) as stream,
+        pytest.raises(NoProgress, match="orders@broker-b:0"),
+    ):
+        stream.run(stream.bounds({queue(0, "broker-b"): 1}))
 
 
 def test_queues_that_are_not_selected_any_more_are_not_asked_for() -> None:

@@ -59,7 +59,7 @@ class ClusterQueries:
     def __init__(self, consumer: PullConsumer, options: ReadOptions) -> None:
         self._consumer = consumer
         self._options = options
-        self._patience = _Patience(options)
+        self._patience = Patience(options)
 
     async def queues(self, expected: Collection[str] = ()) -> list[MessageQueue]:
         """All selected queues, sorted.
@@ -214,7 +214,7 @@ async def _first_message(
     return None
 
 
-class _Patience:
+class Patience:
     """Retries queries of brokers that fail, until `no_progress_timeout_ms` is over."""
 
     def __init__(self, options: ReadOptions) -> None:

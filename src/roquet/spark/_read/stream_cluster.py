@@ -13,14 +13,13 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from roquet.client.pull_consumer import PullConsumer
-from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.bodies import mean_size
 from roquet.spark._options.ranges import Bounds, lost, starts, times_wanted, usable_bounds
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.cluster_queries import ClusterQueries, client
-from roquet.spark._read.queue import PAUSE_SECONDS_MAX, NoProgress
+from roquet.spark._read.cluster_queries import ClusterQueries, Patience, client
+from roquet.spark._read.queue import NoProgress
 from roquet.spark._read.waiting import Waiting
 
 _T = TypeVar("_T")
@@ -166,7 +165,7 @@ class StreamCluster:
         :param positions: the next offset to read of each queue.
         """
         topics = {queue.topic for queue in positions}
-        deadline = now_s() + self._options.no_progress_timeout_ms / 1000
+        patience = Patience(self._options)
         while True:
             listed = set(await ClusterQueries(consumer, self._options).queues(topics))
             troubles = {
@@ -179,9 +178,9 @@ class StreamCluster:
             unlisted = troubles.keys() - away.keys()
             if not away or not self._options.fail_on_data_loss:
                 return listed | unlisted, away
-            if now_s() >= deadline:
+            if patience.is_over:
                 raise next(iter(away.values()))
-            await asyncio.sleep(PAUSE_SECONDS_MAX)
+            await patience.pause()
 
     async def _unread(
         self, consumer: PullConsumer, queue: MessageQueue, position: int
