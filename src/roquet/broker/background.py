@@ -18,6 +18,7 @@ from roquet.broker.metrics.measurements import RATES_MS
 from roquet.broker.metrics.stats import Window
 from roquet.broker.tables import Tables
 from roquet.broker.transactions.check_back import CheckBack
+from roquet.common.failure_streak import FailureStreak
 from roquet.common.limited_log import LimitedLog
 from roquet.common.runtime import Runtime
 from roquet.common.steps import Steps
@@ -115,7 +116,7 @@ async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> 
     An exception does not end the loop. It is logged once, and again only after `work` has succeeded
     in between.
     """
-    is_failing = False
+    streak = FailureStreak()
     while True:
         await asyncio.sleep(period_ms / 1000)
         try:
@@ -123,11 +124,10 @@ async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> 
             if waiting is not None:
                 await waiting
         except Exception:
-            if not is_failing:
+            if streak.failed():
                 log.exception("periodic work failed, will be retried: work=%s", work)
-            is_failing = True
         else:
-            is_failing = False
+            streak.ended()
 
 
 async def flush_when_wanted(

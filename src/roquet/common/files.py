@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, TypeVar
 
+from roquet.common.failure_streak import FailureStreak
+
 T = TypeVar("T")
 
 _WRITING: Final = tuple(Lock() for _ in range(16))
@@ -163,8 +165,12 @@ class WriteLog:
     def __init__(self, log: logging.Logger, path: Path) -> None:
         self._log = log
         self._path = path
-        self.is_failing = False
+        self._streak = FailureStreak()
+
+    @property
+    def is_failing(self) -> bool:
         """Whether the last write failed."""
+        return self._streak.is_on
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -175,14 +181,12 @@ class WriteLog:
         try:
             yield
         except (OSError, ValueError) as error:
-            if not self.is_failing:
+            if self._streak.failed():
                 self._log.error(
                     "file not written, it stays as it was and is tried again: path=%s error=%s",
                     self._path,
                     error,
                 )
-            self.is_failing = True
             raise
-        if self.is_failing:
+        if self._streak.ended():
             self._log.warning("file written again: path=%s", self._path)
-        self.is_failing = False

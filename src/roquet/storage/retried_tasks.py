@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+
+from roquet.common.failure_streak import FailureStreak
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +25,11 @@ class RetriedTasks:
     """
 
     def __init__(self) -> None:
-        self._held_up: set[str] = set()
+        self._streaks: defaultdict[str, FailureStreak] = defaultdict(FailureStreak)
 
     @property
     def is_any_held_up(self) -> bool:
-        return bool(self._held_up)
+        return any(streak.is_on for streak in self._streaks.values())
 
     @contextmanager
     def attempt(self, task: str) -> Iterator[None]:
@@ -37,8 +40,7 @@ class RetriedTasks:
         try:
             yield
         except OSError as error:
-            if task not in self._held_up:
+            if self._streaks[task].failed():
                 log.error("store task is held up, will be retried: task=%r error=%s", task, error)
-            self._held_up.add(task)
         else:
-            self._held_up.discard(task)
+            self._streaks[task].ended()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from roquet.common import descriptors
+from roquet.common.failure_streak import FailureStreak
 from roquet.common.limited_log import LimitedLog
 from roquet.common.loop_time import now_s
 from roquet.common.shared_places import Shares, network_of
@@ -327,7 +328,7 @@ class Descriptors:
     """
 
     def __init__(self) -> None:
-        self.are_left = True
+        self._streak = FailureStreak()
         self._failed_at = 0.0
 
     def look(self) -> None:
@@ -335,14 +336,13 @@ class Descriptors:
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:
-            if self.are_left:
+            if self._streak.failed():
                 log.error(
                     "no connection can be accepted, raise the limit of open files (ulimit -n): "
                     "error=%s",
                     error.strerror,
                 )
-            self.are_left, self._failed_at = False, now
+            self._failed_at = now
             return
-        if not self.are_left and now - self._failed_at >= CALM_S:
+        if now - self._failed_at >= CALM_S and self._streak.ended():
             log.warning("connections are accepted again, file descriptors are free")
-            self.are_left = True

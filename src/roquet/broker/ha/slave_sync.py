@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -16,6 +17,7 @@ from roquet.broker.config.broker import FAST_PORT_STEP
 from roquet.broker.delivery.ack_gate import LogEnds
 from roquet.broker.offsets.consumer_offsets import Commit
 from roquet.broker.tables import Tables
+from roquet.common.failure_streak import FailureStreak
 from roquet.common.steps import Steps
 from roquet.errors import RoquetError
 from roquet.protocol.bodies.ha_status import LogRange
@@ -66,7 +68,7 @@ class SlaveSync:
         self._tables = tables
         self._period_ms = period_ms
         self._wanted = asyncio.Event()
-        self._failing: set[RequestCode] = set()
+        self._streaks: defaultdict[RequestCode, FailureStreak] = defaultdict(FailureStreak)
         self._own_commits: list[Commit] = []
         self._delay_table: DelayOffsetTable | None = None
         self._master: str | None = None
@@ -131,7 +133,7 @@ class SlaveSync:
             answer = checked(await self._channels.call(address, Command(code), TIMEOUT_MS), address)
             await self._slices.run(apply(answer.body))
         except (RoquetError, ValueError) as error:
-            if code not in self._failing:
+            if self._streaks[code].failed():
                 log.warning(
                     "table of the master not copied, will be retried: request=%s master=%s"
                     " period_ms=%d error=%s",
@@ -140,9 +142,8 @@ class SlaveSync:
                     self._period_ms,
                     error,
                 )
-            self._failing.add(code)
         else:
-            self._failing.discard(code)
+            self._streaks[code].ended()
 
     async def _send_own_offsets(self, master: str) -> None:
         """Send the offsets that consumers committed to this slave to the master, once.

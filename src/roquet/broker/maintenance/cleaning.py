@@ -17,6 +17,7 @@ from roquet.broker.config.store import StoreSettings
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.maintenance.deletions import DeletionQueue
+from roquet.common.failure_streak import FailureStreak
 from roquet.common.runtime import Runtime
 from roquet.storage.retention import PASSES_WHEN_ASKED, Usage
 from roquet.storage.store import Store
@@ -181,7 +182,7 @@ class _RetriedTask:
     def __init__(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
         self._name = name
         self._work = work
-        self._last_error = ""
+        self._streak = FailureStreak()
 
     async def __call__(self) -> None:
         try:
@@ -189,19 +190,17 @@ class _RetriedTask:
         except Exception as error:
             self._failed(error)
         else:
-            if self._last_error:
+            if self._streak.ended():
                 log.info("maintenance task works again: task=%r", self._name)
-            self._last_error = ""
 
     def _failed(self, error: Exception) -> None:
         kind = type(error).__name__
         if isinstance(error, OSError):
             kind += f" {error.errno}"
-        if kind != self._last_error:
+        if self._streak.failed(kind):
             log.error(
                 "maintenance task failed, will be retried: task=%r error=%s",
                 self._name,
                 error,
                 exc_info=None if isinstance(error, OSError) else error,
             )
-        self._last_error = kind

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from roquet.broker.config.broker import BrokerConfig
+from roquet.common.failure_streak import FailureStreak
 from roquet.errors import CallTimeout, RoquetError
 from roquet.protocol.bodies import compressed_registration
 from roquet.protocol.bodies import tables as bodies
@@ -69,7 +71,7 @@ class Registrar:
         self._permission = config.broker_permission
         self._restrictions = 0
         self._wanted = {address: asyncio.Event() for address in config.name_servers}
-        self._unreachable: set[str] = set()
+        self._streaks: defaultdict[str, FailureStreak] = defaultdict(FailureStreak)
         self._masters: dict[str, RegisterBrokerAnswer] = {}
         self._master = RegisterBrokerAnswer()
         self._encoded: tuple[tuple[DataVersion, int], bytes] | None = None
@@ -117,15 +119,13 @@ class Registrar:
         try:
             self._apply(address, checked(await self._answer(address), address))
         except (RoquetError, ValueError) as error:
-            if address not in self._unreachable:
+            if self._streaks[address].failed():
                 log.warning(
                     "registration failed, will be retried: name_server=%s error=%s", address, error
                 )
-            self._unreachable.add(address)
             return
-        if address in self._unreachable:
+        if self._streaks[address].ended():
             log.info("registration works again: name_server=%s", address)
-            self._unreachable.discard(address)
 
     async def _answer(self, address: str) -> Command:
         """Send a registration. After a timeout it is sent again, over a new connection."""

@@ -14,6 +14,7 @@ from typing import Final
 from roquet.broker.metadata.members import Producers
 from roquet.broker.transactions.half_messages import HalfMessages, destination
 from roquet.broker.transactions.open_table import CheckRules, Due, HalfRecord
+from roquet.common.failure_streak import FailureStreak
 from roquet.errors import Refused, StoreBusy, UnreadableFile
 from roquet.protocol.headers.transactions import CheckTransactionHeader
 from roquet.protocol.records import message as m
@@ -79,8 +80,7 @@ class CheckBack:
         self._turn = 0
         self._do_not_read: set[str] = set()
         """Groups that are not asked again in this round, because no producer reads its socket."""
-        self._is_held_up = False
-        """Whether the last round failed, which was logged then."""
+        self._failed_rounds = FailureStreak()
         self._given_up = _Tally()
         self._without_producer = _Tally()
         self._unusable = _Tally()
@@ -95,15 +95,14 @@ class CheckBack:
         try:
             await self._check(self._halves.open.all())
         except (Refused, StoreBusy, OSError) as error:
-            if not self._is_held_up:
+            if self._failed_rounds.failed():
                 log.error(
                     "not all open transactions were checked, "
                     "the next round checks the rest: error=%s",
                     error,
                 )
-            self._is_held_up = True
         else:
-            self._is_held_up = False
+            self._failed_rounds.ended()
             self._halves.note_offsets()
         self._log_tallies()
 

@@ -22,6 +22,7 @@ from roquet.client._consume.pull_request import pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.routes import BrokerAddress, read_addresses
+from roquet.common.failure_streak import FailureStreak
 from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
 from roquet.protocol.bodies.tables import Route, Subscription
@@ -49,7 +50,7 @@ class QueueFetcher:
         self._queue = queue
         self._subscription = subscription
         self._position = PullPosition(start)
-        self._fails = False
+        self._streak = FailureStreak()
         self._has_logged_repeats = False
         self._done = asyncio.Event()
         self._pulled_ms = self._done_ms = context.session.runtime.now_ms()
@@ -95,12 +96,11 @@ class QueueFetcher:
         Only the first of several failures is a warning, as there is one per second.
         """
         log.log(
-            logging.DEBUG if self._fails else logging.WARNING,
+            logging.WARNING if self._streak.failed() else logging.DEBUG,
             "pull failed, will be retried: queue=%s error=%s",
             self._queue,
             error,
         )
-        self._fails = True
         return delay_after_failure_ms(error)
 
     async def _wait_for_room(self) -> None:
@@ -116,8 +116,7 @@ class QueueFetcher:
         )
         self._pulled_ms = self._context.session.runtime.now_ms()
         result = pull_result(response, at.address, self._subscription)
-        if self._fails:
-            self._fails = False
+        if self._streak.ended():
             log.info("pull works again: queue=%s broker=%s", self._queue, at.address)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             return await self._start_over(result)
