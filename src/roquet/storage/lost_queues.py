@@ -208,13 +208,13 @@ class QueueRebuild:
         self._lost.add({queue.name: 0 for queue in lost})
         for queue in lost:
             queue.delete_newest_first()
-        return lost + [queue for queue in late if queue not in lost and self._is_emptied(queue)]
+        return lost + [queue for queue in late if queue not in lost and self._empty(queue)]
 
-    def _is_emptied(self, queue: ConsumeQueue) -> bool:
+    def _empty(self, queue: ConsumeQueue) -> bool:
         """Empty a queue whose first files are missing, so that it can be rebuilt.
 
-        False: a file cannot be deleted, or the queue cannot be recorded as lost. The queue then
-        stays in use with the entries it has.
+        :returns: False if a file cannot be deleted, or the queue cannot be recorded as lost. The
+            queue then stays in use with the entries it has.
         """
         try:
             self._lost.add({queue.name: 0})

@@ -108,7 +108,7 @@ def recover(
     taken = _taken(queues, damaged)  # before the entries of damaged records are dropped
     save_tail(end)
     log.truncate(end)
-    log.synced_until(start)  # the bytes after it were written, but maybe never synced
+    log.reset_flushed_to(start)  # the bytes after it were written, but maybe never synced
     # The whole log is dispatched again for queues that are `torn` (damaged or unreadable entries),
     # for `lost` ones and `missing` entries (the mark counted more), and for those to rebuild.
     torn = [

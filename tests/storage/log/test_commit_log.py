@@ -390,16 +390,16 @@ def test_a_file_that_was_cut_is_noticed_before_its_bytes_are_used(
     assert log.end == 100
 
 
-def test_a_look_at_a_file_serves_while_looks_are_kept(drive: Drive, log: CommitLog) -> None:
+def test_a_file_is_checked_once_while_the_log_remembers_it(drive: Drive, log: CommitLog) -> None:
     append(log)
-    log.keep_looks(True)
+    log.remember_checked_file(True)
     log.mapped(0)
     drive.lost_from[Path("/s") / file_name(0)] = 50
     log.mapped(0)
-    log.keep_looks(False)
+    log.remember_checked_file(False)
     with pytest.raises(UnreadableFile):
         log.mapped(0)
-    log.keep_looks(True)
+    log.remember_checked_file(True)
     with pytest.raises(UnreadableFile):
         log.mapped(0)
 
@@ -469,9 +469,9 @@ def test_synced_bytes_survive_a_crash(drive: Drive, *, pooled: bool) -> None:
 
 def test_what_recovery_does_not_know_to_be_durable_is_synced_again(log: CommitLog) -> None:
     append(log)
-    log.synced_until(60)
+    log.reset_flushed_to(60)
     assert log.flushed_to == 60
-    log.synced_until(1 << 40)
+    log.reset_flushed_to(1 << 40)
     assert log.flushed_to == log.end == 100
 
 

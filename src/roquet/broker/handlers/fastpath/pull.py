@@ -76,11 +76,11 @@ class FastPull:
 
     def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
         """Answer these frames in order; `slow_path` answers those that match no template."""
-        self._log.keep_looks(True)
+        self._log.remember_checked_file(True)
         try:
             return self._take(frames, slow_path)
         finally:
-            self._log.keep_looks(False)
+            self._log.remember_checked_file(False)
             self._terms.clear()
 
     def _take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
