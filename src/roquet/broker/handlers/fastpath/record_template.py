@@ -224,9 +224,9 @@ def _learn_batch(data: bytes, make_item: MakeItem) -> tuple[BatchTemplate, Batch
         return None
 
 
-Taken = tuple[tuple[bytes, ...], ConsumeQueue, bytes, int]
-"""A send: the values of its header's variable fields (opaque, queue id, born time, texts), its
-queue, the frame, and where the body begins in it."""
+MatchedSend = tuple[tuple[bytes, ...], ConsumeQueue, bytes, int]
+"""A send that matches a template: the variable values of its header (opaque, queue id, born time,
+texts), its queue, the frame, and where the body begins in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class SendColumns:
     bodies: list[bytes]
 
     @classmethod
-    def of_run(cls, run: Sequence[Taken]) -> SendColumns:
+    def of_run(cls, run: Sequence[MatchedSend]) -> SendColumns:
         values, queues, frames, body_starts = zip(*run, strict=True)
         opaques, queue_ids, born, *texts = zip(*values, strict=True)
         bodies = [frame[start:] for frame, start in zip(frames, body_starts, strict=True)]

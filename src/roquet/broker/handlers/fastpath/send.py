@@ -18,9 +18,9 @@ from typing import Final
 from roquet.broker.handlers.batches import Batches
 from roquet.broker.handlers.fastpath.cache import TemplateCache
 from roquet.broker.handlers.fastpath.record_template import (
+    MatchedSend,
     RecordTemplate,
     SendColumns,
-    Taken,
     tag_code,
 )
 from roquet.broker.handlers.send_context import SendContext
@@ -68,7 +68,7 @@ class FastSend:
     def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
         """Answer these frames in order; `slow_path` answers those that match no template."""
         answers: list[bytes] = []
-        run: list[Taken] = []
+        run: list[MatchedSend] = []
         records: RecordTemplate | None = None
         body_size = -1
         may_match, match = self._may_match(), self._templates.match
@@ -115,7 +115,7 @@ class FastSend:
     # storing
 
     def _store_run(
-        self, records: RecordTemplate | None, run: list[Taken], slow_path: SlowPath
+        self, records: RecordTemplate | None, run: list[MatchedSend], slow_path: SlowPath
     ) -> list[bytes]:
         """Store a run and return its answers: in columns if it is long enough and has plain values.
 
@@ -133,9 +133,7 @@ class FastSend:
                 for answer in self._by_slow_path(frame, slow_path, learns=False)
             ]
         if len(run) < (1 if plan.is_batch else _COLUMNS_FROM):
-            return [
-                answer for taken in run for answer in self._store_one(records, taken, slow_path)
-            ]
+            return [answer for send in run for answer in self._store_one(records, send, slow_path)]
         columns = SendColumns.of_run(run)
         is_one = len(run) == 1
         stored: tuple[list[int], Ints] | None = None
@@ -155,13 +153,15 @@ class FastSend:
             )
         if not is_one:
             return [
-                answer for taken in run for answer in self._store_run(records, [taken], slow_path)
+                answer for send in run for answer in self._store_run(records, [send], slow_path)
             ]
         return self._by_slow_path(run[0][2], slow_path)
 
-    def _store_one(self, records: RecordTemplate, taken: Taken, slow_path: SlowPath) -> list[bytes]:
+    def _store_one(
+        self, records: RecordTemplate, send: MatchedSend, slow_path: SlowPath
+    ) -> list[bytes]:
         """Store one message; by `slow_path` if a value could be parsed in another way."""
-        values, queue, frame, body_at = taken
+        values, queue, frame, body_at = send
         opaque, queue_id, born, *texts = values
         plan = records.plan
         if (
