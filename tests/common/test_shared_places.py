@@ -24,7 +24,7 @@ def test_who_has_one_address_of_a_network_has_all(host: str, network: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("holders", "newcomer", "crowds", "owe"),
+    ("holders", "newcomer", "largest", "must_yield_to"),
     [
         ("", "a", [], False),
         ("ab", "c", ["a", "b"], False),
@@ -34,12 +34,12 @@ def test_who_has_one_address_of_a_network_has_all(host: str, network: str) -> No
         ("aaab", "a", ["a"], False),
     ],
 )
-def test_who_has_two_places_more_owes_one(
-    holders: str, newcomer: str, crowds: list[str], owe: bool
+def test_who_has_two_places_more_must_yield_one(
+    holders: str, newcomer: str, largest: list[str], must_yield_to: bool
 ) -> None:
     shares = Shares(holders)
-    assert list(shares.crowds) == crowds
-    assert shares.owe(newcomer) == owe
+    assert list(shares.largest) == largest
+    assert shares.must_yield_to(newcomer) == must_yield_to
 
 
 def test_shares_know_who_has_most_whatever_comes_and_goes() -> None:
@@ -54,5 +54,5 @@ def test_shares_know_who_has_most_whatever_comes_and_goes() -> None:
             shares.add(holder)
             counts[holder] += 1
         most = max(counts.values())
-        assert {*shares.crowds} == {each for each, count in counts.items() if count == most > 0}
+        assert {*shares.largest} == {each for each, count in counts.items() if count == most > 0}
         assert [shares.count(each) for each in "abcdef"] == [counts[each] for each in "abcdef"]

@@ -50,12 +50,12 @@ class Shares(Generic[K]):
         return self._counts.get(holder, 0)
 
     @property
-    def crowds(self) -> Collection[K]:
+    def largest(self) -> Collection[K]:
         """The holders with the most places."""
         return self._holders.get(self._most, {}).keys()
 
-    def owe(self, newcomer: K) -> bool:
-        """Whether each of `crowds` has to give a place to `newcomer`.
+    def must_yield_to(self, newcomer: K) -> bool:
+        """Whether each of `largest` has to give a place to `newcomer`.
 
         It has to if it has at least two more. With one more, it could take the place back next.
         """

@@ -66,7 +66,7 @@ class Admission:
         most = [
             index
             for index, connection in enumerate(connections)
-            if connection.network in shares.crowds
+            if connection.network in shares.largest
         ]
         if not most:
             return None
@@ -80,7 +80,7 @@ class Admission:
             )
 
         least = min(most, key=use)
-        return least if shares.owe(newcomer) or not all(use(least)[:2]) else None
+        return least if shares.must_yield_to(newcomer) or not all(use(least)[:2]) else None
 
 
 def networks(text: str) -> Networks:

@@ -152,10 +152,10 @@ class Peers:
         :param limit: the limit that is reached, for the log.
         :returns: False if the newcomer's address has about as many itself.
         """
-        if not self._shares.owe(newcomer):
+        if not self._shares.must_yield_to(newcomer):
             return False
         now = now_s()
-        peers = self._of_network[next(iter(self._shares.crowds))]
+        peers = self._of_network[next(iter(self._shares.largest))]
         ended = max(peers, key=lambda peer: peer.still_s(now)[1])
         text = "connection closed, another address needs one: peer=%s of_its_network=%d limit=%s"
         self._limited_log.warning("place", text, ended.peer_address, len(peers), limit)

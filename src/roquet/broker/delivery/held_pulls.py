@@ -80,15 +80,17 @@ class HeldPulls:
         if self.count < self.count_max:
             return None
         network = self._of(newcomer).network
-        if self._networks.owe(network):
-            network = next(iter(self._networks.crowds))
-        elif network not in self._connections or not self._connections[network].owe(newcomer):
+        if self._networks.must_yield_to(network):
+            network = next(iter(self._networks.largest))
+        elif network not in self._connections or not self._connections[network].must_yield_to(
+            newcomer
+        ):
             remark = (
                 f"[OVERLOAD]{self.count} pulls wait for messages already "
                 "(pullThreadPoolQueueCapacity)"
             )
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
-        connection = next(iter(self._connections[network].crowds))
+        connection = next(iter(self._connections[network].largest))
         return next(iter(self._waiting[connection].pulls))
 
     def take(self, held: HeldPull) -> None:
