@@ -16,7 +16,7 @@ from typing import Final
 from roquet.broker.config.store import StoreSettings
 from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.write_gate import WriteGate
-from roquet.broker.maintenance.deletions import DeletionQueue
+from roquet.broker.maintenance.file_deletions import FileDeletions
 from roquet.common.failure_streak import FailureStreak
 from roquet.common.runtime import Runtime
 from roquet.storage.retention import PASSES_WHEN_ASKED, Usage
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 FIRST_CHECK_S: Final = 1.0
 FIRST_PASS_S: Final = 60.0
 LOG: Final = Path("commitlog")
-"""The name of the row of commit log files in `DeletionQueue`; one row for all log folders."""
+"""The name of the row of commit log files in `FileDeletions`; one row for all log folders."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -66,7 +66,7 @@ class Cleaning:
         self._log_pause_s = settings.delete_commit_log_files_interval / 1000
         self._queue_pause_s = settings.delete_consume_queue_files_interval / 1000
         self._asked_passes = 0
-        self._deletions = DeletionQueue(runtime, self._period_s)
+        self._deletions = FileDeletions(runtime, self._period_s)
 
     def ask(self) -> None:
         """Delete expired files at any hour in the next passes (DELETE_EXPIRED_COMMITLOG)."""

@@ -1,4 +1,4 @@
-"""The queue of files to be deleted; a deletion that fails is retried."""
+"""The files of a store that wait for their deletion; a deletion that fails is retried."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class _Row:
         return had_failed
 
 
-class DeletionQueue:
-    """Files of a store that are to be deleted, in rows.
+class FileDeletions:
+    """Files of a store that wait for their deletion, in rows.
 
     A file that cannot be deleted holds up the files after it in its row, but no other row. Failures
     are logged when the first row begins to fail and when no row fails any more.

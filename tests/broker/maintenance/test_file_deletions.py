@@ -1,4 +1,4 @@
-"""The queue of files that are to be deleted, on a drive that refuses some of them.
+"""Files that wait for their deletion, on a drive that refuses some of them.
 
 See docs/storage/retention.md.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.maintenance.deletions import PAUSE_S_MAX, DeletionQueue
+from roquet.broker.maintenance.file_deletions import PAUSE_S_MAX, FileDeletions
 from roquet.storage.files.deletion import Deletion
 from tests.broker.harness import ADDRESS
 from tests.simulation.simulation import Simulation
@@ -24,21 +24,21 @@ TAKES_S: Final = 0.05
 
 
 class Files:
-    """Files on a host's drive, and the queue that deletes them."""
+    """Files on a host's drive, and what deletes them."""
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
         self.host = sim.host(ADDRESS)
         self.host.boot()
-        self.queue = DeletionQueue(self.host.runtime(), RETRY_S)
+        self.deletions = FileDeletions(self.host.runtime(), RETRY_S)
 
     def add(self, folder: Path, *names: str, pause_s: float = 0.0) -> None:
         for name in names:
             self.host.disk.open(folder / name, 16).close()
-            self.queue.add(folder, Deletion(self.host.disk, folder / name, None), pause_s)
+            self.deletions.add(folder, Deletion(self.host.disk, folder / name, None), pause_s)
 
     def run(self) -> None:
-        self.host.call(self.queue.run)
+        self.host.call(self.deletions.run)
 
     @property
     def left(self) -> list[str]:
@@ -62,14 +62,14 @@ def files(sim: Simulation) -> Files:
 def test_all_files_of_all_rows_go(files: Files) -> None:
     files.add(LOG, "a", "b")
     files.add(QUEUE, "c")
-    assert len(files.queue) == 3
+    assert len(files.deletions) == 3
     files.run()
-    assert (len(files.queue), files.left) == (0, [])
+    assert (len(files.deletions), files.left) == (0, [])
 
 
 def test_an_empty_queue_has_nothing_to_do(files: Files) -> None:
     files.run()
-    assert len(files.queue) == 0
+    assert len(files.deletions) == 0
 
 
 def test_a_file_that_cannot_be_deleted_holds_up_its_own_row_only(files: Files) -> None:
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_deleted_holds_up_its_own_row_only(files: Files) -
     files.add(QUEUE, "d")
     files.refuse(LOG / "b")
     files.run()
-    assert (len(files.queue), files.left) == (2, ["b", "c"])
+    assert (len(files.deletions), files.left) == (2, ["b", "c"])
     files.add(QUEUE, "e")
     files.run()
     assert files.left == ["b", "c"]
@@ -136,7 +136,7 @@ def test_a_row_keeps_the_pause_that_it_began_with_until_it_is_empty(files: Files
 
 def test_files_that_are_added_meanwhile_go_in_the_same_pass(files: Files) -> None:
     files.add(LOG, "a", "b", pause_s=1.0)
-    deleting = files.host.start(files.queue.run)
+    deleting = files.host.start(files.deletions.run)
     files.sim.run_for(0.5)
     files.add(LOG, "c")
     files.sim.run_for(5)
@@ -170,4 +170,4 @@ def test_a_file_that_is_gone_already_counts_as_deleted(files: Files) -> None:
     files.add(LOG, "a", "b")
     files.host.disk.delete(LOG / "a")
     files.run()
-    assert (len(files.queue), files.left) == (0, [])
+    assert (len(files.deletions), files.left) == (0, [])
