@@ -304,7 +304,7 @@ _REPLICATING: Final = (
     ),
     Mutant(
         "a second master of a name starts",
-        "broker/ha/peers.py",
+        "broker/ha/replica_queries.py",
         "        or await liveness_of(channels, other) is not BrokerLiveness.ANSWERS\n",
         "        or True\n",
         (

@@ -10,7 +10,7 @@ from dataclasses import replace
 from roquet.broker.config.broker import BrokerConfig, save_role
 from roquet.broker.config.store import BrokerRole
 from roquet.broker.ha.follower import MasterFollower
-from roquet.broker.ha.peers import BrokerLiveness, addresses_of, liveness_of, log_range_of
+from roquet.broker.ha.replica_queries import BrokerLiveness, addresses_of, liveness_of, log_range_of
 from roquet.broker.metadata.found_topics import add_found_topics
 from roquet.broker.metadata.topics import TopicRegistry
 from roquet.errors import ConfigError, Refused, RoquetError

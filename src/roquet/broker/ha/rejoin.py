@@ -16,7 +16,7 @@ from typing import Final
 
 from roquet.broker import component_configs
 from roquet.broker.config.broker import BrokerConfig
-from roquet.broker.ha.peers import log_range_of
+from roquet.broker.ha.replica_queries import log_range_of
 from roquet.common.runtime import Runtime
 from roquet.errors import ResponseError, StoreError
 from roquet.protocol.bodies.ha_status import LogRange
