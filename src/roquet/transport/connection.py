@@ -21,7 +21,7 @@ from roquet.transport.handling import FastPathMakers, FastPaths, HandlerFor
 from roquet.transport.later_answers import LaterAnswers
 from roquet.transport.limits import SLOWEST
 from roquet.transport.peers import SILENT, Peers
-from roquet.transport.slow_reader import SlowReader
+from roquet.transport.read_progress import ReadProgress
 from roquet.transport.wire import Wire
 
 _GONE: Final = ("0.0.0.0", 0)
@@ -53,7 +53,7 @@ class Connection(Wire):
         "_is_admitted",
         "_on_closed",
         "_on_open",
-        "_reading",
+        "_read_progress",
         "calls",
         "dispatcher",
         "fast_paths",
@@ -78,7 +78,7 @@ class Connection(Wire):
         self._frames = FrameBuffer(self.peers.limits.request_bytes_per_connection_max)
         self._heard_at = self.last_active
         self._frame_began = self.last_active
-        self._reading = SlowReader(self.last_active)
+        self._read_progress = ReadProgress(self.last_active)
         self.calls = Calls(self, encode)
         self.later = LaterAnswers(self)
         self.fast_paths = FastPaths(self, fast_paths or {})
@@ -154,17 +154,17 @@ class Connection(Wire):
         if self._transport is None:
             return 0, 0
         unread = self.unread
-        self._reading.look(self._sent, unread, now, self.peers.limits.idle_s)
+        self._read_progress.sample(self._sent, unread, now, self.peers.limits.idle_s)
         return unread, self.unanswered
 
     def still_s(self, now: float) -> tuple[float, float]:
-        return now - self._reading.moved_at, now - self._heard_at
+        return now - self._read_progress.moved_at, now - self._heard_at
 
     def why_end(self, now: float) -> str:
         unread, _ = self.held(now)
         idle_s, partial_s = self.peers.limits.idle_s, self.peers.limits.partial_s
         is_silent = now - self.last_active >= idle_s
-        if unread and (is_silent or self._reading.is_overdue(now, idle_s)):
+        if unread and (is_silent or self._read_progress.is_overdue(now, idle_s)):
             return f"the peer does not read, or too slowly, {unread} bytes are unread"
         partial = len(self._frames.pending)
         whole = self._frames.wanted

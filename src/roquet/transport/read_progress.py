@@ -1,11 +1,11 @@
-"""PURE: decides whether a peer reads what it was sent."""
+"""PURE: whether a peer reads what it was sent, and fast enough."""
 
 from __future__ import annotations
 
 from roquet.transport.limits import SLOWEST
 
 
-class SlowReader:
+class ReadProgress:
     """Reading progress of one peer, from samples of its connection. Times: event loop, seconds.
 
     Invariant: `moved_at` is the last sample at which the peer had read bytes since the sample
@@ -13,18 +13,18 @@ class SlowReader:
     bytes.
     """
 
-    __slots__ = ("_due", "_mark", "_taken", "moved_at")
+    __slots__ = ("_due", "_mark", "_read", "moved_at")
 
     def __init__(self, now: float) -> None:
         self.moved_at = self._due = now
-        self._taken = self._mark = 0
+        self._read = self._mark = 0
 
-    def look(self, sent: int, unread: int, now: float, idle_s: float) -> None:
+    def sample(self, sent: int, unread: int, now: float, idle_s: float) -> None:
         """Take a sample: `sent` bytes so far, of which the peer has not read the last `unread`."""
-        taken = sent - unread
-        if taken != self._taken or not unread:
-            self._taken, self.moved_at = taken, now
-        if taken >= self._mark:
+        read = sent - unread
+        if read != self._read or not unread:
+            self._read, self.moved_at = read, now
+        if read >= self._mark:
             self._mark, self._due = sent, now + idle_s + unread / SLOWEST
 
     def is_overdue(self, now: float, idle_s: float) -> bool:
