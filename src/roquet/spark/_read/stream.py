@@ -28,7 +28,7 @@ from roquet.spark._options.read import ReadOptions
 from roquet.spark._read.backlog import StreamBacklog
 from roquet.spark._read.batch import read_partition
 from roquet.spark._read.batch_limits import TriggerDelay, share_bytes, share_rows
-from roquet.spark._read.stream_cluster import StreamCluster
+from roquet.spark._read.stream_client import StreamClient
 from roquet.spark._read.stream_offset import StreamOffset
 
 _Json = dict[str, Any]
@@ -42,14 +42,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema_with_damage(schema)
-        self._cluster = StreamCluster(options)
+        self._client = StreamClient(options)
         self._pace = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._ends_now = False
         self._target: Mapping[MessageQueue, Bounds] | None = None
         self._newest: StreamOffset | None = None
 
     def initialOffset(self) -> _Json:
-        return StreamOffset(self._cluster.run(self._cluster.starts()), is_first=True).to_json()
+        return StreamOffset(self._client.run(self._client.starts()), is_first=True).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if (
@@ -71,8 +71,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.max_bytes_per_trigger is not None and not isinstance(
             limit, ReadAllAvailable
         ):
-            sizes = self._cluster.run(
-                self._cluster.message_sizes(
+            sizes = self._client.run(
+                self._client.message_sizes(
                     backlog.firsts, counts, otherwise=self._options.max_bytes_per_trigger
                 )
             )
@@ -97,15 +97,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._options.consumer_group
         if group is not None:
             positions = StreamOffset.from_json(end).positions
-            self._cluster.run(self._cluster.commit(group, positions))
+            self._client.run(self._client.commit(group, positions))
 
     def stop(self) -> None:
-        self._cluster.close()
+        self._client.close()
 
     def _bounds(self, start: StreamOffset) -> Mapping[MessageQueue, Bounds]:
         if self._target is not None:
             return self._target
-        bounds = self._cluster.run(self._cluster.bounds(start.positions))
+        bounds = self._client.run(self._client.bounds(start.positions))
         if self._ends_now:
             self._target = bounds
         return bounds

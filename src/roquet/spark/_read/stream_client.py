@@ -1,7 +1,7 @@
-"""The network part of a stream in Spark's driver: queries queues and commits offsets.
+"""The client of a stream in Spark's driver: queries queues and commits offsets.
 
 Invariant: no thread or connection is opened before the first query, so that Spark can copy an
-unused `StreamCluster` to other processes.
+unused `StreamClient` to other processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _LoopThread:
         self._loop.close()
 
 
-class StreamCluster:
+class StreamClient:
     """Queries the queues of a stream with one client, open from the first query to `close`."""
 
     def __init__(self, options: ReadOptions) -> None:

@@ -16,7 +16,7 @@ from roquet.spark._options.ranges import Bounds, DataLoss
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._read import cluster_queries
 from roquet.spark._read.queue import NoProgress
-from roquet.spark._read.stream_cluster import SAMPLE, StreamCluster
+from roquet.spark._read.stream_client import SAMPLE, StreamClient
 from tests.spark.stand_in import Broker, Queues, StandIn, cluster, record
 
 
@@ -48,8 +48,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def asking(stand_in: StandIn, **given: str) -> Iterator[StreamCluster]:
-    stream = StreamCluster(options(stand_in, **given))
+def asking(stand_in: StandIn, **given: str) -> Iterator[StreamClient]:
+    stream = StreamClient(options(stand_in, **given))
     try:
         yield stream
     finally:
@@ -59,7 +59,7 @@ def asking(stand_in: StandIn, **given: str) -> Iterator[StreamCluster]:
 def test_a_thread_runs_from_the_first_query_to_the_end() -> None:
     with cluster(Broker(0, held(3))) as stand_in:
         before = set(threading.enumerate())
-        stream = StreamCluster(options(stand_in))
+        stream = StreamClient(options(stand_in))
         pickle.loads(pickle.dumps(stream)).close()
         assert set(threading.enumerate()) == before, "so far it can be copied to others"
 
