@@ -9,8 +9,8 @@ from collections.abc import Callable
 from roquet.broker import background, handler_table
 from roquet.broker.components import Components
 from roquet.broker.config.broker import BrokerConfig
-from roquet.broker.ha.replica_queries import refuse_second_master
 from roquet.broker.ha.promotion import RestartAs
+from roquet.broker.ha.replica_queries import refuse_second_master
 from roquet.broker.maintenance.drive_failure import drive_failed, hand_over
 from roquet.broker.store_folder import explaining_folder_errors
 from roquet.common.limited_log import LimitedLog
