@@ -16,7 +16,7 @@ from roquet.protocol.records.record import host_bytes
 from roquet.storage.config import StoreConfig
 from roquet.storage.store import Store
 from roquet.storetool.check.check import Checked, check
-from roquet.storetool.check.findings import Kind
+from roquet.storetool.check.findings import FindingKind
 from roquet.storetool.files import StoreFiles, find_files
 from roquet.storetool.read.index_files import Shape
 from roquet.storetool.rebuild import Plan, rebuild
@@ -138,7 +138,7 @@ def checked(root: Path, logs: Sequence[Path] = (), shape: Shape = SHAPE) -> Chec
     return check(files_of(root, logs), shape)
 
 
-def found(root: Path) -> list[tuple[Kind, str, int | None]]:
+def found(root: Path) -> list[tuple[FindingKind, str, int | None]]:
     """Kind, file and byte of every finding."""
     return [(each.kind, each.file, each.offset) for each in checked(root).findings.kept]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
-from roquet.storetool.check.findings import Kind
+from roquet.storetool.check.findings import FindingKind
 from roquet.storetool.read.queue_entries import entries_of
 from roquet.storetool.rebuild import Rebuilt, rebuild
 from tests.storage.deletions import delete_topic
@@ -75,7 +75,7 @@ def test_what_recovery_left_is_no_fault_of_queues_and_index(
     places = recovered(tmp_path, *numbers)
 
     assert found(tmp_path) == [
-        (Kind.BODY, *file_of(tmp_path, places[number])) for number in numbers
+        (FindingKind.BODY, *file_of(tmp_path, places[number])) for number in numbers
     ]
 
 
@@ -88,7 +88,7 @@ def test_a_queue_offset_without_a_record_to_be_read_is_no_second_fault(
     flip(tmp_path / name, index + 5)
     Broker(tmp_path).stop()
 
-    assert found(tmp_path) == [(Kind.RECORD, name, index)]
+    assert found(tmp_path) == [(FindingKind.RECORD, name, index)]
 
 
 def test_a_gap_without_damage_is_a_fault_though_blanks_fill_it(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_gap_without_damage_is_a_fault_though_blanks_fill_it(tmp_path: Path) -
     broker.fill(4, queues=1)
     broker.stop()
 
-    assert [kind for kind, _, _ in found(tmp_path)] == [Kind.OFFSET]
+    assert [kind for kind, _, _ in found(tmp_path)] == [FindingKind.OFFSET]
 
 
 def test_a_blank_in_place_of_a_sound_record_is_a_fault(tmp_path: Path) -> None:
@@ -108,7 +108,10 @@ def test_a_blank_in_place_of_a_sound_record_is_a_fault(tmp_path: Path) -> None:
     name, index = file_of(tmp_path, places[9])
     flip(tmp_path / name, index + BODY_AT)
 
-    assert {kind for kind, _, _ in found(tmp_path)} == {Kind.ENTRY, Kind.INDEX_MISSING}
+    assert {kind for kind, _, _ in found(tmp_path)} == {
+        FindingKind.ENTRY,
+        FindingKind.INDEX_MISSING,
+    }
     assert f"says {BLANK_RECORD_SIZE} bytes" in checked(tmp_path).findings.kept[0].text
 
 
@@ -122,7 +125,7 @@ def test_a_rebuild_leaves_the_blanks_that_recovery_wrote(
     assert rebuild(files_of(tmp_path), PLAN) == Rebuilt(COUNT - len(numbers), len(numbers))
 
     assert entries(tmp_path, "consumequeue") == before
-    assert {kind for kind, _, _ in found(tmp_path)} == {Kind.BODY}
+    assert {kind for kind, _, _ in found(tmp_path)} == {FindingKind.BODY}
     assert received(tmp_path) == without(*numbers)
 
 
@@ -131,7 +134,7 @@ def test_a_rebuilt_index_has_the_keys_of_all_records_but_the_damaged_one(tmp_pat
 
     rebuild(files_of(tmp_path), replace(PLAN, queues=False))
 
-    assert Kind.INDEX_MISSING not in checked(tmp_path).findings.by_kind
+    assert FindingKind.INDEX_MISSING not in checked(tmp_path).findings.by_kind
     assert checked(tmp_path).keys == 2 * COUNT
 
 

@@ -10,7 +10,7 @@ from struct import pack
 
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.files.disk import RealDisk
-from roquet.storetool.check.findings import Kind
+from roquet.storetool.check.findings import FindingKind
 from tests.storetool.stores import (
     filled,
     flip,
@@ -31,14 +31,14 @@ def test_a_checkpoint_from_the_future(tmp_path: Path, places: list[int]) -> None
     path = tmp_path / "checkpoint"
     overwrite(path, 8, pack(">q", 1_999_999_999_999))
 
-    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 8)]
+    assert found(tmp_path) == [(FindingKind.CHECKPOINT, "checkpoint", 8)]
     assert "says 1999999999999 ms for the queues" in text_of(tmp_path)
 
 
 def test_a_mark_without_its_checksum(tmp_path: Path, places: list[int]) -> None:
     flip(tmp_path / "checkpoint", 70)
 
-    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
+    assert found(tmp_path) == [(FindingKind.CHECKPOINT, "checkpoint", 64)]
 
 
 def test_a_mark_of_another_log(tmp_path: Path, places: list[int]) -> None:
@@ -55,7 +55,7 @@ def test_a_mark_of_another_log(tmp_path: Path, places: list[int]) -> None:
         ),
     )
 
-    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
+    assert found(tmp_path) == [(FindingKind.CHECKPOINT, "checkpoint", 64)]
     assert data != (tmp_path / "checkpoint").read_bytes()
 
 
@@ -66,7 +66,7 @@ def test_a_mark_that_counts_more_queues_than_there_are(tmp_path: Path, places: l
 
     changed(tmp_path, counts)
 
-    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
+    assert found(tmp_path) == [(FindingKind.CHECKPOINT, "checkpoint", 64)]
     assert "3 queues had entries then, 2 have entries now" in text_of(tmp_path)
 
 
@@ -79,7 +79,7 @@ def test_a_mark_that_counts_more_index_entries_than_there_are(
 
     changed(tmp_path, counts)
 
-    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
+    assert found(tmp_path) == [(FindingKind.CHECKPOINT, "checkpoint", 64)]
     assert "entries, it had 40" in text_of(tmp_path)
 
 
@@ -94,4 +94,4 @@ def test_a_mark_whose_last_record_is_deleted_says_nothing_of_it(
     assert "is a different one now" in text_of(tmp_path)
     (tmp_path / "commitlog" / f"{0:020d}").unlink()
 
-    assert all(kind is not Kind.CHECKPOINT for kind, _, _ in found(tmp_path))
+    assert all(kind is not FindingKind.CHECKPOINT for kind, _, _ in found(tmp_path))

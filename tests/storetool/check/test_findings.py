@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.storetool.check.findings import ADVICE, KEPT_MAX, Finding, Findings, Kind
+from roquet.storetool.check.findings import ADVICE, KEPT_MAX, Finding, FindingKind, Findings
 
 
 def test_findings_beyond_the_bound_are_counted_and_not_kept() -> None:
     findings = Findings()
 
     for number in range(KEPT_MAX + 5):
-        findings.add(Kind.ENTRY, "file", number, "text")
-    findings.add(Kind.BODY, "log", None, "last")
+        findings.add(FindingKind.ENTRY, "file", number, "text")
+    findings.add(FindingKind.BODY, "log", None, "last")
 
-    assert findings.kept[0] == Finding(Kind.ENTRY, "file", 0, "text")
-    assert findings.kept[-1] == Finding(Kind.ENTRY, "file", KEPT_MAX - 1, "text")
+    assert findings.kept[0] == Finding(FindingKind.ENTRY, "file", 0, "text")
+    assert findings.kept[-1] == Finding(FindingKind.ENTRY, "file", KEPT_MAX - 1, "text")
     assert findings.count == KEPT_MAX + 6
-    assert findings.by_kind == {Kind.ENTRY: KEPT_MAX + 5, Kind.BODY: 1}
+    assert findings.by_kind == {FindingKind.ENTRY: KEPT_MAX + 5, FindingKind.BODY: 1}
 
 
 def test_remarks_are_no_findings() -> None:
@@ -27,7 +27,7 @@ def test_remarks_are_no_findings() -> None:
     assert (findings.count, findings.kept) == (0, [])
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_each_kind_of_finding_has_advice(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", FindingKind)
+def test_each_kind_of_finding_has_advice(kind: FindingKind) -> None:
     assert ADVICE[kind].startswith(("stop the broker", "restore the file", "move away files"))
-    assert len(ADVICE) == len(Kind)
+    assert len(ADVICE) == len(FindingKind)

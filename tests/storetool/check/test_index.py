@@ -8,7 +8,7 @@ from struct import pack
 
 import pytest
 
-from roquet.storetool.check.findings import Kind
+from roquet.storetool.check.findings import FindingKind
 from tests.storetool.stores import (
     SHAPE,
     checked,
@@ -34,7 +34,7 @@ def test_an_index_entry_that_points_elsewhere(
     path = index_file(tmp_path, 1)
     flip(path, at_of_entry(number) + 11, 0x04)
 
-    assert found(tmp_path) == [(Kind.INDEX_ENTRY, f"index/{path.name}", at_of_entry(number))]
+    assert found(tmp_path) == [(FindingKind.INDEX_ENTRY, f"index/{path.name}", at_of_entry(number))]
     assert f"entry {number} " in text_of(tmp_path)
 
 
@@ -42,14 +42,16 @@ def test_an_index_entry_with_another_hash(tmp_path: Path, places: list[int]) -> 
     path = index_file(tmp_path, 1)
     flip(path, at_of_entry(17) + 3)
 
-    assert found(tmp_path) == [(Kind.INDEX_ENTRY, f"index/{path.name}", at_of_entry(17))]
+    assert found(tmp_path) == [(FindingKind.INDEX_ENTRY, f"index/{path.name}", at_of_entry(17))]
 
 
 def test_an_index_entry_that_names_a_later_one(tmp_path: Path, places: list[int]) -> None:
     path = index_file(tmp_path)
     overwrite(path, at_of_entry(17) + 16, pack(">i", 20))
 
-    assert found(tmp_path) == [(Kind.INDEX_ENTRY, f"index/{path.name}", at_of_entry(17) + 16)]
+    assert found(tmp_path) == [
+        (FindingKind.INDEX_ENTRY, f"index/{path.name}", at_of_entry(17) + 16)
+    ]
 
 
 def test_an_index_entry_out_of_its_chain(tmp_path: Path, places: list[int]) -> None:
@@ -62,7 +64,7 @@ def test_an_index_entry_out_of_its_chain(tmp_path: Path, places: list[int]) -> N
     overwrite(path, 40 + 4 * slots.index(newest), bytes(4))
 
     assert {(kind, file) for kind, file, _ in found(tmp_path)} == {
-        (Kind.INDEX_ENTRY, f"index/{path.name}")
+        (FindingKind.INDEX_ENTRY, f"index/{path.name}")
     }
     assert (
         checked(tmp_path).findings.kept[0].text
@@ -76,14 +78,14 @@ def test_a_slot_that_names_no_entry(tmp_path: Path, places: list[int]) -> None:
     slot = next(n for n in range(SHAPE.slots) if not any(data[40 + 4 * n : 44 + 4 * n]))
     overwrite(path, 40 + 4 * slot, pack(">i", 1 << 20))
 
-    assert found(tmp_path) == [(Kind.INDEX_ENTRY, f"index/{path.name}", 40 + 4 * slot)]
+    assert found(tmp_path) == [(FindingKind.INDEX_ENTRY, f"index/{path.name}", 40 + 4 * slot)]
 
 
 def test_an_index_header_with_impossible_counts(tmp_path: Path, places: list[int]) -> None:
     path = index_file(tmp_path, -1)
     overwrite(path, 32, pack(">i", 7_000))
 
-    assert found(tmp_path) == [(Kind.INDEX_FILE, f"index/{path.name}", 32)]
+    assert found(tmp_path) == [(FindingKind.INDEX_FILE, f"index/{path.name}", 32)]
 
 
 def test_a_lost_index_file_in_the_middle(tmp_path: Path, places: list[int]) -> None:
@@ -91,7 +93,7 @@ def test_a_lost_index_file_in_the_middle(tmp_path: Path, places: list[int]) -> N
 
     ((kind, _, _),) = found(tmp_path)
 
-    assert kind is Kind.INDEX_MISSING
+    assert kind is FindingKind.INDEX_MISSING
     assert "39 keys" in text_of(tmp_path)
 
 
@@ -99,11 +101,11 @@ def test_an_index_file_of_another_size(tmp_path: Path, places: list[int]) -> Non
     path = index_file(tmp_path, -1).with_name("2" * 17)
     path.write_bytes(b"short")
 
-    assert found(tmp_path) == [(Kind.INDEX_FILE, f"index/{path.name}", None)]
+    assert found(tmp_path) == [(FindingKind.INDEX_FILE, f"index/{path.name}", None)]
 
 
 def test_a_lost_index(tmp_path: Path, places: list[int]) -> None:
     shutil.rmtree(tmp_path / "index")
 
-    assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
+    assert found(tmp_path) == [(FindingKind.CHECKPOINT, "checkpoint", 64)]
     assert "its index file" in text_of(tmp_path)

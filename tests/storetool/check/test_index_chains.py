@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from roquet.storage.index.layout import ENTRY, HEADER, SLOT
-from roquet.storetool.check.findings import Findings, Kind
+from roquet.storetool.check.findings import FindingKind, Findings
 from roquet.storetool.check.index_chains import ChainCheck
 from roquet.storetool.read.index_files import (
     COUNT_AT,
@@ -49,7 +49,7 @@ def found(path: Path, known: Set[int] = NONE, *, is_growing: bool = False) -> li
 
 def everything(
     path: Path, known: Set[int] = NONE, *, is_growing: bool = False
-) -> list[tuple[Kind, int | None, str]]:
+) -> list[tuple[FindingKind, int | None, str]]:
     findings = Findings()
     reader = IndexReader(path, SHAPE)
     ChainCheck(reader, "index", findings, known, is_growing=is_growing).check()
@@ -88,7 +88,7 @@ def test_a_header_may_count_as_many_entries_as_there_is_room_for(path: Path) -> 
     overwrite(path, COUNT_AT, pack(">i", 11))
     assert everything(path) == [
         (
-            Kind.INDEX_FILE,
+            FindingKind.INDEX_FILE,
             COUNT_AT,
             "the header says 10 entries, the file has room for 9",
         )
@@ -104,7 +104,7 @@ def test_an_entry_follows_an_older_one(path: Path, previous: int) -> None:
 
     assert everything(path) == [
         (
-            Kind.INDEX_ENTRY,
+            FindingKind.INDEX_ENTRY,
             at,
             f"entry 5 has entry {previous} as the one before it: it is not older",
         )
@@ -122,7 +122,7 @@ def test_a_slot_has_an_entry_that_exists(path: Path, number: int) -> None:
     at = put_slot(path, 4, number)
 
     assert everything(path) == [
-        (Kind.INDEX_ENTRY, at, f"slot 4 has entry {number}, which does not exist")
+        (FindingKind.INDEX_ENTRY, at, f"slot 4 has entry {number}, which does not exist")
     ]
 
 
@@ -142,7 +142,7 @@ def test_an_entry_that_no_chain_reaches_cannot_be_found(path: Path, number: int)
 
     assert everything(path) == [
         (
-            Kind.INDEX_ENTRY,
+            FindingKind.INDEX_ENTRY,
             SHAPE.entry_at(number),
             f"entry {number} is in no chain: its key cannot be found",
         )
@@ -160,7 +160,11 @@ def test_the_header_counts_the_slots_in_use(path: Path) -> None:
     overwrite(path, USED_SLOTS_AT, pack(">i", 2))
 
     assert everything(path) == [
-        (Kind.INDEX_FILE, USED_SLOTS_AT, "the header says that 2 slots are in use, but 3 are")
+        (
+            FindingKind.INDEX_FILE,
+            USED_SLOTS_AT,
+            "the header says that 2 slots are in use, but 3 are",
+        )
     ]
     assert found(path, is_growing=True) == []
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from roquet.storetool.check.findings import Kind
+from roquet.storetool.check.findings import FindingKind
 from tests.storetool.stores import (
     COUNT,
     LOG_FILE,
@@ -28,7 +28,7 @@ def test_a_flipped_bit_in_a_body(tmp_path: Path, places: list[int], number: int)
     name, index = file_of(tmp_path, places[number])
     flip(tmp_path / name, index + 88 + 2)
 
-    assert found(tmp_path) == [(Kind.BODY, name, index)]
+    assert found(tmp_path) == [(FindingKind.BODY, name, index)]
     assert f"T {number % 2}, queue offset {number // 2}" in text_of(tmp_path)
 
 
@@ -42,7 +42,7 @@ def test_a_flipped_bit_in_a_header_that_breaks_the_record(
     name, index = file_of(tmp_path, places[9])
     flip(tmp_path / name, index + at, 0x10)
 
-    assert found(tmp_path) == [(Kind.RECORD, name, index)]
+    assert found(tmp_path) == [(FindingKind.RECORD, name, index)]
     assert f"from physical offset {places[9]} to {places[10] - 1}" in text_of(tmp_path)
 
 
@@ -53,7 +53,7 @@ def test_a_flipped_bit_in_a_record_s_queue_offset(
     name, index = file_of(tmp_path, places[9])
     flip(tmp_path / name, index + 27, bits)
 
-    assert found(tmp_path) == [(Kind.OFFSET, name, index)]
+    assert found(tmp_path) == [(FindingKind.OFFSET, name, index)]
     assert "its entry is at 4" in text_of(tmp_path)
 
 
@@ -62,7 +62,7 @@ def test_a_flipped_bit_in_a_record_s_queue_id(tmp_path: Path, places: list[int],
     name, index = file_of(tmp_path, places[9])
     flip(tmp_path / name, index + 15, bits)
 
-    assert found(tmp_path) == [(Kind.ENTRY, *entry_place(1, 4))]
+    assert found(tmp_path) == [(FindingKind.ENTRY, *entry_place(1, 4))]
     assert f"a record says queue offset 4 of T {1 ^ bits}" in text_of(tmp_path)
 
 
@@ -71,7 +71,7 @@ def test_a_flipped_bit_in_a_tag(tmp_path: Path, places: list[int]) -> None:
     data = (tmp_path / name).read_bytes()
     flip(tmp_path / name, data.index(b"TAGS\x01", index) + 5)
 
-    assert found(tmp_path) == [(Kind.ENTRY, *entry_place(1, 4))]
+    assert found(tmp_path) == [(FindingKind.ENTRY, *entry_place(1, 4))]
     assert "has tag code 98, its record" in text_of(tmp_path)
 
 
@@ -79,7 +79,7 @@ def test_a_lost_file_of_the_log(tmp_path: Path, places: list[int]) -> None:
     path = tmp_path / "commitlog" / f"{LOG_FILE:020d}"
     path.unlink()
 
-    assert found(tmp_path) == [(Kind.LOG_FILE, f"commitlog/{path.name}", None)]
+    assert found(tmp_path) == [(FindingKind.LOG_FILE, f"commitlog/{path.name}", None)]
     assert f"from {LOG_FILE} to {2 * LOG_FILE - 1}" in text_of(tmp_path)
 
 
@@ -91,9 +91,9 @@ def test_the_last_file_of_the_log_is_lost(tmp_path: Path, places: list[int]) -> 
     assert all(
         "beyond the log's end at" in each.text
         for each in findings.kept
-        if each.kind is not Kind.CHECKPOINT
+        if each.kind is not FindingKind.CHECKPOINT
     )
-    assert findings.by_kind[Kind.ENTRY] == 2
+    assert findings.by_kind[FindingKind.ENTRY] == 2
     assert findings.count < 12
 
 
@@ -102,7 +102,7 @@ def test_a_log_file_that_was_cut_short(tmp_path: Path, places: list[int]) -> Non
     kept = next(at for at in places if at > 2000)
     path.write_bytes(path.read_bytes()[:kept])
 
-    assert found(tmp_path) == [(Kind.LOG_FILE, f"commitlog/{FIRST}", None)]
+    assert found(tmp_path) == [(FindingKind.LOG_FILE, f"commitlog/{FIRST}", None)]
     assert f"has {kept} bytes, the file size is {LOG_FILE}" in text_of(tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_a_log_file_without_its_blank(tmp_path: Path, places: list[int]) -> None
     end = last + int.from_bytes(path.read_bytes()[last : last + 4], "big")
     overwrite(path, end, bytes(8))
 
-    assert found(tmp_path) == [(Kind.RECORD, f"commitlog/{FIRST}", end)]
+    assert found(tmp_path) == [(FindingKind.RECORD, f"commitlog/{FIRST}", end)]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_log_file_without_its_blank(tmp_path: Path, places: list[int]) -> None
 def test_a_stray_file_in_the_log(tmp_path: Path, places: list[int], name: str) -> None:
     (tmp_path / name).write_bytes(b"x")
 
-    assert found(tmp_path) == [(Kind.LOG_FILE, name, None)]
+    assert found(tmp_path) == [(FindingKind.LOG_FILE, name, None)]
 
 
 def test_two_damaged_places_are_two_findings(tmp_path: Path, places: list[int]) -> None:
@@ -130,5 +130,5 @@ def test_two_damaged_places_are_two_findings(tmp_path: Path, places: list[int]) 
         flip(tmp_path / name, index + 5)
 
     assert found(tmp_path) == [
-        (Kind.RECORD, *file_of(tmp_path, places[number])) for number in (5, 40)
+        (FindingKind.RECORD, *file_of(tmp_path, places[number])) for number in (5, 40)
     ]

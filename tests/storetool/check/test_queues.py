@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from roquet.protocol.records.message import SCHEDULE_TOPIC
-from roquet.storetool.check.findings import Kind
+from roquet.storetool.check.findings import FindingKind
 from tests.storetool.stores import (
     LOG_FILE,
     Broker,
@@ -37,7 +37,7 @@ def test_a_flipped_bit_in_a_queue_entry(
     name, index = entry_place(0, 13)
     flip(tmp_path / name, index + at)
 
-    assert found(tmp_path) == [(Kind.ENTRY, name, index)]
+    assert found(tmp_path) == [(FindingKind.ENTRY, name, index)]
     assert said in text_of(tmp_path)
     assert "queue offset 13 of T 0" in text_of(tmp_path)
 
@@ -47,13 +47,16 @@ def test_swapped_entries(tmp_path: Path, places: list[int]) -> None:
     write_entry(tmp_path, 0, 11, behind)
     write_entry(tmp_path, 0, 12, before)
 
-    assert found(tmp_path) == [(Kind.ENTRY, *entry_place(0, 11)), (Kind.ENTRY, *entry_place(0, 12))]
+    assert found(tmp_path) == [
+        (FindingKind.ENTRY, *entry_place(0, 11)),
+        (FindingKind.ENTRY, *entry_place(0, 12)),
+    ]
 
 
 def test_a_zeroed_entry(tmp_path: Path, places: list[int]) -> None:
     write_entry(tmp_path, 0, 11, bytes(20))
 
-    assert found(tmp_path) == [(Kind.ENTRY_MISSING, *entry_place(0, 11))]
+    assert found(tmp_path) == [(FindingKind.ENTRY_MISSING, *entry_place(0, 11))]
     assert text_of(tmp_path).startswith("queue offset 11 of T 0: there is no entry")
 
 
@@ -62,7 +65,7 @@ def test_a_lost_queue_file_at_an_end(tmp_path: Path, places: list[int], number: 
     name, _ = entry_place(1, number * 10)
     (tmp_path / name).unlink()
 
-    assert found(tmp_path) == [(Kind.ENTRY_MISSING, name, 0)]
+    assert found(tmp_path) == [(FindingKind.ENTRY_MISSING, name, 0)]
     last = min(number * 10 + 9, 47)
     assert f"queue offsets {number * 10} to {last} of T 1: there is no such file" in text_of(
         tmp_path
@@ -73,14 +76,14 @@ def test_a_lost_queue_file_in_the_middle(tmp_path: Path, places: list[int]) -> N
     name, _ = entry_place(1, 10)
     (tmp_path / name).unlink()
 
-    assert found(tmp_path) == [(Kind.QUEUE_FILE, name, None)]
+    assert found(tmp_path) == [(FindingKind.QUEUE_FILE, name, None)]
 
 
 @pytest.mark.parametrize("folder", ["consumequeue/T/1", "consumequeue/T"])
 def test_a_lost_queue_folder(tmp_path: Path, places: list[int], folder: str) -> None:
     shutil.rmtree(tmp_path / folder)
 
-    assert {kind for kind, _, _ in found(tmp_path)} == {Kind.ENTRY_MISSING}
+    assert {kind for kind, _, _ in found(tmp_path)} == {FindingKind.ENTRY_MISSING}
     assert (
         "queue offsets 0 to 47 of T 1: there is no such file"
         in checked(tmp_path).findings.kept[-1].text
@@ -91,7 +94,7 @@ def test_a_stray_file_in_a_queue(tmp_path: Path, places: list[int]) -> None:
     name = "consumequeue/T/0/core"
     (tmp_path / name).write_bytes(b"")
 
-    assert found(tmp_path) == [(Kind.QUEUE_FILE, name, None)]
+    assert found(tmp_path) == [(FindingKind.QUEUE_FILE, name, None)]
 
 
 def test_an_entry_behind_the_end_of_the_log(tmp_path: Path, places: list[int]) -> None:
@@ -101,7 +104,7 @@ def test_an_entry_behind_the_end_of_the_log(tmp_path: Path, places: list[int]) -
     write_entry(tmp_path, 0, 49, pack(">qiq", end, 100, 97))
     name, index = entry_place(0, 49)
 
-    assert found(tmp_path) == [(Kind.ENTRY, name, index)]
+    assert found(tmp_path) == [(FindingKind.ENTRY, name, index)]
     assert f"beyond the log's end at {end}" in text_of(tmp_path)
 
 
@@ -112,10 +115,13 @@ def test_a_torn_tail_after_a_clean_stop(tmp_path: Path, places: list[int]) -> No
 
     kinds = {(kind, file) for kind, file, _ in found(tmp_path)}
 
-    assert (Kind.ENTRY, entry_place(0, 48)[0]) in kinds
-    assert kinds - {(Kind.ENTRY, entry_place(0, 48)[0])} <= {
-        (Kind.CHECKPOINT, "checkpoint"),
-        *((Kind.INDEX_ENTRY, f"index/{path.name}") for path in (tmp_path / "index").iterdir()),
+    assert (FindingKind.ENTRY, entry_place(0, 48)[0]) in kinds
+    assert kinds - {(FindingKind.ENTRY, entry_place(0, 48)[0])} <= {
+        (FindingKind.CHECKPOINT, "checkpoint"),
+        *(
+            (FindingKind.INDEX_ENTRY, f"index/{path.name}")
+            for path in (tmp_path / "index").iterdir()
+        ),
     }
 
 
@@ -126,7 +132,7 @@ def test_a_delayed_message_that_is_due_before_it_was_stored(tmp_path: Path) -> N
     entry = read_entry(tmp_path, 0, 0, SCHEDULE_TOPIC)
     write_entry(tmp_path, 0, 0, entry[:12] + pack(">q", 5), SCHEDULE_TOPIC)
 
-    assert found(tmp_path) == [(Kind.ENTRY, *entry_place(0, 0, SCHEDULE_TOPIC))]
+    assert found(tmp_path) == [(FindingKind.ENTRY, *entry_place(0, 0, SCHEDULE_TOPIC))]
     assert "is due at 5, before it was stored" in text_of(tmp_path)
 
 
@@ -135,16 +141,16 @@ def test_a_wrong_extension_unit(tmp_path: Path, at: int) -> None:
     filled(tmp_path, 20, ext_file_size=240)
     flip(tmp_path / "consumequeue_ext" / "T" / "0" / FIRST, 3 * 20 + at)
 
-    assert found(tmp_path) == [(Kind.EXT_UNIT, *entry_place(0, 3))]
+    assert found(tmp_path) == [(FindingKind.EXT_UNIT, *entry_place(0, 3))]
 
 
 def test_a_zeroed_entry_of_a_damaged_record_is_a_gap(tmp_path: Path, places: list[int]) -> None:
     name, index = file_of(tmp_path, places[9])
     flip(tmp_path / name, index + 5)
-    assert [kind for kind, _, _ in found(tmp_path)] == [Kind.RECORD]
+    assert [kind for kind, _, _ in found(tmp_path)] == [FindingKind.RECORD]
     write_entry(tmp_path, 1, 4, bytes(20))
 
-    assert {kind for kind, _, _ in found(tmp_path)} == {Kind.RECORD, Kind.OFFSET}
+    assert {kind for kind, _, _ in found(tmp_path)} == {FindingKind.RECORD, FindingKind.OFFSET}
     assert f"T 1 goes from queue offset 3 to 5 at physical offset {places[11]}" in [
         each.text for each in checked(tmp_path).findings.kept
     ]
@@ -159,5 +165,5 @@ def test_only_entries_of_light_queues_may_point_to_records_of_other_topics(
 
     kinds = [kind for kind, _, _ in found(tmp_path)]
 
-    assert kinds == [] if is_sound else set(kinds) == {Kind.ENTRY}
+    assert kinds == [] if is_sound else set(kinds) == {FindingKind.ENTRY}
     assert is_sound or len(kinds) == len(places)

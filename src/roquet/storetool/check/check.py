@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from roquet.storetool.check.checkpoint import check_checkpoint
-from roquet.storetool.check.findings import Findings, Kind
+from roquet.storetool.check.findings import FindingKind, Findings
 from roquet.storetool.check.index import IndexCheck
 from roquet.storetool.check.queues import QueueCheck
 from roquet.storetool.files import StoreFiles
@@ -115,22 +115,24 @@ class _LogCheck:
             at = int(rows.at[row])
             owner = f"{rows.topics[int(rows.topic[row])]} {rows.queue_id[row]}"
             text = f"the body at physical offset {at} does not match its checksum"
-            self._add(Kind.BODY, at, f"{text} ({owner}, queue offset {rows.queue_offset[row]})")
+            self._add(
+                FindingKind.BODY, at, f"{text} ({owner}, queue offset {rows.queue_offset[row]})"
+            )
 
     def finish(self, scan: LogScan) -> None:
         """Report wrong and missing files, and ranges without valid records."""
         for stray in self.files.log.strays:
-            self.findings.add(Kind.LOG_FILE, self.files.name(stray.path), None, stray.text)
+            self.findings.add(FindingKind.LOG_FILE, self.files.name(stray.path), None, stray.text)
         for start, end in self.files.log.gaps:
             path = self.files.log.place(start)[0]
             text = f"is missing: no file has the physical offsets from {start} to {end - 1}"
-            self.findings.add(Kind.LOG_FILE, self.files.name(path), None, text)
+            self.findings.add(FindingKind.LOG_FILE, self.files.name(path), None, text)
         gaps = {start for start, _ in self.files.log.gaps}
         for damage in scan.damages:
             if damage.start not in gaps and not self._is_cut_short(damage.start):
                 where = f"from physical offset {damage.start} to {damage.end - 1}"
                 text = f"no valid record {where}: {damage.reason}"
-                self._add(Kind.RECORD, damage.start, text)
+                self._add(FindingKind.RECORD, damage.start, text)
         if scan.behind:
             self.findings.remarks.append(f"the log ends at {scan.end}; after it: {scan.behind}")
 
@@ -142,6 +144,6 @@ class _LogCheck:
             and index >= path.stat().st_size
         )
 
-    def _add(self, kind: Kind, at: int, text: str) -> None:
+    def _add(self, kind: FindingKind, at: int, text: str) -> None:
         path, index = self.files.log.place(at)
         self.findings.add(kind, self.files.name(path), index, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from roquet.storage.checkpoint import Checkpoint, CheckpointMark
-from roquet.storetool.check.findings import Findings, Kind
+from roquet.storetool.check.findings import FindingKind, Findings
 from roquet.storetool.files import StoreFiles, read_at
 from roquet.storetool.read.index_files import read_header
 from roquet.storetool.read.log_scanner import record_at
@@ -33,14 +33,19 @@ def check_checkpoint(
                 f"says {time_ms} ms for the {what}, "
                 f"the log's newest record was stored at {last_ms} ms"
             )
-            findings.add(Kind.CHECKPOINT, _NAME, 8 * number, text)
+            findings.add(FindingKind.CHECKPOINT, _NAME, 8 * number, text)
     if checkpoint.mark is not None:
         for why in _wrong(files, checkpoint.mark, findings):
             findings.add(
-                Kind.CHECKPOINT, _NAME, _MARK_AT, f"the mark at {checkpoint.mark.position}: {why}"
+                FindingKind.CHECKPOINT,
+                _NAME,
+                _MARK_AT,
+                f"the mark at {checkpoint.mark.position}: {why}",
             )
     elif any(read_at(files.root / _NAME, _MARK_AT, _MARK_SIZE)):
-        findings.add(Kind.CHECKPOINT, _NAME, _MARK_AT, "the mark does not match its checksum")
+        findings.add(
+            FindingKind.CHECKPOINT, _NAME, _MARK_AT, "the mark does not match its checksum"
+        )
 
 
 def _wrong(files: StoreFiles, mark: CheckpointMark, findings: Findings) -> list[str]:
@@ -66,7 +71,9 @@ def _wrong(files: StoreFiles, mark: CheckpointMark, findings: Findings) -> list[
                 f"it had {mark.index_count}"
             )
     used = sum(entries_of(files, *key).end() > 0 for key in files.queues)
-    is_known = findings.by_kind[Kind.ENTRY_MISSING] or findings.by_kind[Kind.QUEUE_FILE]
+    is_known = (
+        findings.by_kind[FindingKind.ENTRY_MISSING] or findings.by_kind[FindingKind.QUEUE_FILE]
+    )
     if used < mark.queue_count and not is_known:
         found.append(f"{mark.queue_count} queues had entries then, {used} have entries now")
     return found

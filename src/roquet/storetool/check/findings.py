@@ -12,7 +12,7 @@ KEPT_MAX: Final = 10_000
 damaged all over."""
 
 
-class Kind(Enum):
+class FindingKind(Enum):
     """The kinds of findings; the value is the name in outputs (docs/guide/store.md#check)."""
 
     LOG_FILE = "log-file"
@@ -37,20 +37,20 @@ _LOG: Final = (
     "rebuild`; `roquet store dump` saves the readable records"
 )
 ADVICE: Final = {
-    Kind.LOG_FILE: "restore the file from a slave or a backup; move away files that do not belong "
-    "there",
-    Kind.RECORD: _LOG,
-    Kind.BODY: _LOG,
-    Kind.OFFSET: _LOG,
-    Kind.QUEUE_FILE: f"move away files that do not belong there; otherwise: {_QUEUES}",
-    Kind.ENTRY: _QUEUES,
-    Kind.ENTRY_MISSING: _QUEUES,
-    Kind.EXT_UNIT: _QUEUES,
-    Kind.INDEX_FILE: _INDEX,
-    Kind.INDEX_ENTRY: _INDEX,
-    Kind.INDEX_MISSING: _INDEX,
-    Kind.CHECKPOINT: "stop the broker and delete the file; after a crash the next start then reads "
-    "the whole log",
+    FindingKind.LOG_FILE: "restore the file from a slave or a backup; move away files that do not "
+    "belong there",
+    FindingKind.RECORD: _LOG,
+    FindingKind.BODY: _LOG,
+    FindingKind.OFFSET: _LOG,
+    FindingKind.QUEUE_FILE: f"move away files that do not belong there; otherwise: {_QUEUES}",
+    FindingKind.ENTRY: _QUEUES,
+    FindingKind.ENTRY_MISSING: _QUEUES,
+    FindingKind.EXT_UNIT: _QUEUES,
+    FindingKind.INDEX_FILE: _INDEX,
+    FindingKind.INDEX_ENTRY: _INDEX,
+    FindingKind.INDEX_MISSING: _INDEX,
+    FindingKind.CHECKPOINT: "stop the broker and delete the file; after a crash the next start "
+    "then reads the whole log",
 }
 
 
@@ -61,7 +61,7 @@ class Finding:
     :param offset: the byte in `file`; None if the whole file is meant.
     """
 
-    kind: Kind
+    kind: FindingKind
     file: str
     offset: int | None
     text: str
@@ -77,10 +77,10 @@ class Findings:
     """
 
     kept: list[Finding] = field(default_factory=list)
-    by_kind: Counter[Kind] = field(default_factory=Counter)
+    by_kind: Counter[FindingKind] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
 
-    def add(self, kind: Kind, file: str, offset: int | None, text: str) -> None:
+    def add(self, kind: FindingKind, file: str, offset: int | None, text: str) -> None:
         """Add a finding; the parameters are those of `Finding`."""
         self.by_kind[kind] += 1
         if len(self.kept) < KEPT_MAX:

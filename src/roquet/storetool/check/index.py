@@ -15,7 +15,7 @@ import numpy as np
 
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.storage.index.layout import ENTRY, key_hash
-from roquet.storetool.check.findings import Findings, Kind
+from roquet.storetool.check.findings import FindingKind, Findings
 from roquet.storetool.check.index_chains import ChainCheck
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.index_files import Entries, IndexReader, Shape
@@ -82,7 +82,7 @@ class IndexCheck:
             self._readers.append(IndexReader(path, shape))
             return
         text = f"has {size} bytes, index files have {shape.file_size}: no broker uses it"
-        self._findings.add(Kind.INDEX_FILE, self._files.name(path), None, text)
+        self._findings.add(FindingKind.INDEX_FILE, self._files.name(path), None, text)
 
     def take(self, rows: RecordColumns) -> None:
         """Compare the keys of the next records with the next entries."""
@@ -190,7 +190,7 @@ class IndexCheck:
     def _add(self, stray: _Stray, text: str) -> None:
         reader = self._readers[stray.file]
         at = reader.shape.entry_at(stray.number)
-        self._findings.add(Kind.INDEX_ENTRY, self._files.name(reader.path), at, text)
+        self._findings.add(FindingKind.INDEX_ENTRY, self._files.name(reader.path), at, text)
 
     def _report_missing(
         self, wrong: list[_Stray], bad_bodies: set[int], begin: int, end: int
@@ -246,7 +246,7 @@ class IndexCheck:
         if first == last:
             where = f"the record at physical offset {first}"
         text = f"{what} of {where} cannot be found: no index entry"
-        self._findings.add(Kind.INDEX_MISSING, self._files.name(path), index, text)
+        self._findings.add(FindingKind.INDEX_MISSING, self._files.name(path), index, text)
 
 
 def _sorted_set(values: Ints) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.storage.index.layout import slot_at
-from roquet.storetool.check.findings import Findings, Kind
+from roquet.storetool.check.findings import FindingKind, Findings
 from roquet.storetool.read.index_files import COUNT_AT, PREVIOUS_AT, USED_SLOTS_AT, IndexReader
 
 _AT_ONCE: Final = 1 << 20
@@ -52,7 +52,7 @@ class ChainCheck:
         room = self._reader.shape.entries
         if self._count > room:
             text = f"the header says {self._count - 1} entries, the file has room for {room - 1}"
-            self._findings.add(Kind.INDEX_FILE, self._name, COUNT_AT, text)
+            self._findings.add(FindingKind.INDEX_FILE, self._name, COUNT_AT, text)
             return
         self._slots: Ints = self._reader.slots().astype(np.int64)
         self._end = self._count
@@ -85,7 +85,7 @@ class ChainCheck:
             why = "it is of another slot" if is_back[row] else "it is not older"
             text = f"entry {first + row} has entry {previous[row]} as the one before it: {why}"
             at = self._reader.shape.entry_at(first + row) + PREVIOUS_AT
-            self._findings.add(Kind.INDEX_ENTRY, self._name, at, text)
+            self._findings.add(FindingKind.INDEX_ENTRY, self._name, at, text)
 
     def _check_slots(self) -> None:
         """Check that each slot has the number of an entry whose hash belongs to it."""
@@ -98,17 +98,17 @@ class ChainCheck:
         for row in np.flatnonzero(~exists | ~is_own).tolist():
             why = "which is of another slot" if exists[row] else "which does not exist"
             text = f"slot {used[row]} has entry {named[row]}, {why}"
-            self._findings.add(Kind.INDEX_ENTRY, self._name, slot_at(int(used[row])), text)
+            self._findings.add(FindingKind.INDEX_ENTRY, self._name, slot_at(int(used[row])), text)
 
     def _check_reach(self) -> None:
         for number in np.flatnonzero(~self._is_named[1 : self._count]).tolist():
             text = f"entry {number + 1} is in no chain: its key cannot be found"
             at = self._reader.shape.entry_at(number + 1)
-            self._findings.add(Kind.INDEX_ENTRY, self._name, at, text)
+            self._findings.add(FindingKind.INDEX_ENTRY, self._name, at, text)
 
     def _check_used(self) -> None:
         used = self._reader.header().used_slots
         counted = int(np.count_nonzero(self._slots))
         if used != counted and not self._is_growing:
             text = f"the header says that {used} slots are in use, but {counted} are"
-            self._findings.add(Kind.INDEX_FILE, self._name, USED_SLOTS_AT, text)
+            self._findings.add(FindingKind.INDEX_FILE, self._name, USED_SLOTS_AT, text)

@@ -16,7 +16,7 @@ from roquet.protocol.records.columns import Ints
 from roquet.storage.log.dispatch_request import DispatchRequest
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
 from roquet.storage.queues.ext import ADDRESS_MAX
-from roquet.storetool.check.findings import Findings, Kind
+from roquet.storetool.check.findings import FindingKind, Findings
 from roquet.storetool.check.queue_walk import QueueRecords, QueueWalk, records_of
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.log_scan import LogScan, RecordColumns
@@ -120,7 +120,7 @@ class _QueueReport:
             if not strange and not self._are_of_damage(entries, at):
                 offsets = f"from queue offset {first - 1} to {end}"
                 text = f"{self._name} goes {offsets} at physical offset {at}"
-                self._add(Kind.OFFSET, self.files.log.place(at), text)
+                self._add(FindingKind.OFFSET, self.files.log.place(at), text)
 
     def report_records(self) -> None:
         """Report records without a matching entry."""
@@ -130,24 +130,26 @@ class _QueueReport:
                 f"the record at physical offset {at} says queue offset {said} of {self._name}, "
                 f"its entry is at {offset}"
             )
-            self._add(Kind.OFFSET, place, text)
+            self._add(FindingKind.OFFSET, place, text)
         if self.walk.suspects:
             self.walk.entries.files.look_again()
         wrong = [records[~self.walk.fits(records)] for records in self.walk.suspects]
         if wrong:
             self._report_suspects(np.concatenate(wrong))
 
-    def _add(self, kind: Kind, place: tuple[Any, int], text: str) -> None:
+    def _add(self, kind: FindingKind, place: tuple[Any, int], text: str) -> None:
         self.findings.add(kind, self.files.name(place[0]), place[1], text)
 
     def _report_files(self) -> None:
         found = self.walk.entries.files
         for stray in found.strays:
-            self.findings.add(Kind.QUEUE_FILE, self.files.name(stray.path), None, stray.text)
+            self.findings.add(FindingKind.QUEUE_FILE, self.files.name(stray.path), None, stray.text)
         for start, end in found.gaps:
             offsets = f"{start // ENTRY_SIZE} to {end // ENTRY_SIZE - 1}"
             text = f"is missing: {self._name} has no entries {offsets}"
-            self.findings.add(Kind.QUEUE_FILE, self.files.name(found.place(start)[0]), None, text)
+            self.findings.add(
+                FindingKind.QUEUE_FILE, self.files.name(found.place(start)[0]), None, text
+            )
 
     def _are_of_damage(self, entries: Entries, at: int) -> bool:
         """Whether all these entries belong to damaged records before the record at `at`.
@@ -197,14 +199,14 @@ class _QueueReport:
             text = f"{what} says {entry['size']} bytes, {its} has {record['size']}"
         elif int(entry["tag_code"]) <= ADDRESS_MAX:
             why = self.walk.wrong_unit(int(entry["tag_code"]), record)
-            self._add(Kind.EXT_UNIT, place, f"{what}: {why}")
+            self._add(FindingKind.EXT_UNIT, place, f"{what}: {why}")
             return
         elif record["is_delayed"]:
             stored_ms = record["store_ms"]
             text = f"{what} is due at {entry['tag_code']}, before it was stored at {stored_ms}"
         else:
             text = f"{what} has tag code {entry['tag_code']}, {its} has {record['tag_code']}"
-        self._add(Kind.ENTRY, place, text)
+        self._add(FindingKind.ENTRY, place, text)
 
     def _report_missing(self, records: list[Any]) -> None:
         first, last = records[0], records[-1]
@@ -222,7 +224,7 @@ class _QueueReport:
         has_file = found.file_at(at) is not None
         why = "there is no entry" if has_file else "there is no such file"
         path, index = found.place(at)
-        self._add(Kind.ENTRY_MISSING, (path, index), f"{what}: {why} ({where})")
+        self._add(FindingKind.ENTRY_MISSING, (path, index), f"{what}: {why} ({where})")
 
     def _report_unmatched(self) -> None:
         """Report entries before the first and after the last record of this queue in the log."""
@@ -284,7 +286,9 @@ class _QueueReport:
             if at >= self.redone_from:
                 self.findings.remarks.append(f"{what}: the next start truncates the queue")
             else:
-                self._add(Kind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), what)
+                self._add(
+                    FindingKind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), what
+                )
         return self.findings.count - count
 
     def _is_stranger(self, offset: int, entry: Any, record: DispatchRequest | str) -> bool:
@@ -306,5 +310,7 @@ class _QueueReport:
             owner = f"queue offset {said[2]} of {said[0]} {said[1]}"
             why = f"where a record says {owner} ({record.size} bytes)"
         what = f"the entry of queue offset {offset} of {self._name} points to physical offset {at}"
-        self._add(Kind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), f"{what}, {why}")
+        self._add(
+            FindingKind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), f"{what}, {why}"
+        )
         return True

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.errors import FilterError
-from roquet.protocol.filters.sql92.tokens import KEYWORDS, Kind, Token, Tokens
+from roquet.protocol.filters.sql92.tokens import KEYWORDS, Token, TokenKind, Tokens
 from tests.protocol.expressions import expressions
 
 SYMBOLS: Final = ["<>", ">=", "<=", "=", "<", ">", "(", ")", ",", "+", "-"]
@@ -18,7 +18,7 @@ SYMBOLS: Final = ["<>", ">=", "<=", "=", "<", ">", "(", ")", ",", "+", "-"]
 def tokens(text: str) -> list[Token]:
     """All tokens before the end."""
     reader, found = Tokens(text), list[Token]()
-    while reader.peek().kind is not Kind.END:
+    while reader.peek().kind is not TokenKind.END:
         found.append(reader.take())
     return found
 
@@ -27,7 +27,7 @@ def texts(text: str) -> list[str]:
     return [token.text for token in tokens(text)]
 
 
-def kinds(text: str) -> list[Kind]:
+def kinds(text: str) -> list[TokenKind]:
     return [token.kind for token in tokens(text)]
 
 
@@ -35,14 +35,14 @@ def kinds(text: str) -> list[Kind]:
     "number", ["0", "5", "10", "2147483648", "7l", "7L", "99999999999999999999999"]
 )
 def test_digits_are_a_whole_number(number: str) -> None:
-    assert tokens(number) == [Token(Kind.INTEGER, number, 1)]
+    assert tokens(number) == [Token(TokenKind.INTEGER, number, 1)]
 
 
 @pytest.mark.parametrize(
     "number", ["1.", "1.5", ".5", "00.5", "1e3", "1E+3", "1.5e-3", ".5e10", "0e1"]
 )
 def test_a_point_or_an_exponent_makes_another_number(number: str) -> None:
-    assert tokens(number) == [Token(Kind.FLOAT, number, 1)]
+    assert tokens(number) == [Token(TokenKind.FLOAT, number, 1)]
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def test_the_longest_token_is_taken(text: str, parts: list[str]) -> None:
 
 @pytest.mark.parametrize("symbol", SYMBOLS)
 def test_a_symbol_needs_no_blanks(symbol: str) -> None:
-    assert kinds(f"a{symbol}b") == [Kind.NAME, Kind.SYMBOL, Kind.NAME]
+    assert kinds(f"a{symbol}b") == [TokenKind.NAME, TokenKind.SYMBOL, TokenKind.NAME]
 
 
 @pytest.mark.parametrize("word", sorted(KEYWORDS))
 def test_a_keyword_is_one_in_any_letters_and_is_given_in_capitals(word: str) -> None:
     for written in (word, word.lower(), word.capitalize()):
-        assert tokens(f" {written}") == [Token(Kind.KEYWORD, word, 2)]
+        assert tokens(f" {written}") == [Token(TokenKind.KEYWORD, word, 2)]
 
 
 @pytest.mark.parametrize("name", ["a", "_", "$", "a1$_", "nothing", "IS_", "andy", "NULLS"])
 def test_another_word_is_a_name_as_it_is_written(name: str) -> None:
-    assert tokens(name) == [Token(Kind.NAME, name, 1)]
+    assert tokens(name) == [Token(TokenKind.NAME, name, 1)]
 
 
 @given(st.text(max_size=12))
@@ -88,7 +88,7 @@ def test_a_text_in_quotation_marks_has_the_value_that_was_quoted(value: str) -> 
 
     (token,) = tokens(f"{quoted} ")
 
-    assert (token.kind, token.text, token.value) == (Kind.TEXT, quoted, value)
+    assert (token.kind, token.text, token.value) == (TokenKind.TEXT, quoted, value)
 
 
 @pytest.mark.parametrize(
@@ -125,15 +125,15 @@ def test_two_dashes_are_signs_in_the_last_line_and_a_comment_before_it() -> None
 def test_behind_the_last_token_is_the_end_however_often_one_asks(text: str) -> None:
     reader = Tokens(text)
 
-    assert [reader.take() for _ in range(3)] == [Token(Kind.END, "", len(text) + 1)] * 3
+    assert [reader.take() for _ in range(3)] == [Token(TokenKind.END, "", len(text) + 1)] * 3
 
 
 def test_a_token_is_seen_before_it_is_taken_and_is_taken_once() -> None:
     reader = Tokens("a = 5")
 
     assert reader.peek() is reader.peek()
-    assert reader.take() == Token(Kind.NAME, "a", 1)
-    assert reader.take() == Token(Kind.SYMBOL, "=", 3)
+    assert reader.take() == Token(TokenKind.NAME, "a", 1)
+    assert reader.take() == Token(TokenKind.SYMBOL, "=", 3)
 
 
 @pytest.mark.parametrize(
@@ -173,12 +173,12 @@ def test_what_is_no_token_is_refused_only_when_it_is_read() -> None:
 def test_every_token_stands_where_it_says_in_the_order_of_the_text(expression: str) -> None:
     reader, end = Tokens(expression), 0
     try:
-        while (token := reader.take()).kind is not Kind.END:
+        while (token := reader.take()).kind is not TokenKind.END:
             at = token.position - 1
             assert at >= end
             end = at + len(token.text)
             assert expression[at:end].upper() == token.text.upper()
-            assert token.kind is Kind.KEYWORD or expression[at:end] == token.text
+            assert token.kind is TokenKind.KEYWORD or expression[at:end] == token.text
     except FilterError as error:
         assert end < error.position <= len(expression)  # noqa: PT017 - most have no wrong token
 

@@ -16,7 +16,7 @@ from roquet.common.java import INT_MAX, LONG_MAX, double_key
 from roquet.errors import FilterError
 from roquet.protocol.filters.sql92 import terms as t
 from roquet.protocol.filters.sql92.terms import ORDERS, Form, Term, Type
-from roquet.protocol.filters.sql92.tokens import Kind, Token, Tokens
+from roquet.protocol.filters.sql92.tokens import Token, TokenKind, Tokens
 
 DEPTH_MAX: Final = 64
 """Nesting allowed. Apache's parser allows some hundred levels more, until its stack overflows."""
@@ -152,7 +152,7 @@ class Parser:
 
     def _text(self) -> str:
         token = self._tokens.take()
-        if token.kind is not Kind.TEXT:
+        if token.kind is not TokenKind.TEXT:
             raise FilterError(token.position, f"expected a text in quotation marks, found {token}")
         return token.value
 
@@ -265,9 +265,9 @@ def _float(token: Token) -> Term:
     return t.constant(Type.DOUBLE, number)
 
 
-_LITERALS: Final[Mapping[Kind, Callable[[Token], Term]]] = {
-    Kind.TEXT: lambda token: t.constant(Type.TEXT, token.value),
-    Kind.INTEGER: _integer,
-    Kind.FLOAT: _float,
-    Kind.NAME: lambda token: t.named(token.text),
+_LITERALS: Final[Mapping[TokenKind, Callable[[Token], Term]]] = {
+    TokenKind.TEXT: lambda token: t.constant(Type.TEXT, token.value),
+    TokenKind.INTEGER: _integer,
+    TokenKind.FLOAT: _float,
+    TokenKind.NAME: lambda token: t.named(token.text),
 }

@@ -10,7 +10,7 @@ from typing import Final
 from roquet.errors import FilterError
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """The kind of a token. Keywords and symbols are distinguished by their text."""
 
     FLOAT = "number with a point or an exponent"
@@ -47,7 +47,7 @@ _TOKEN: Final = re.compile(
 class Token:
     """One token. `text` is as written (keywords in capitals), `position` in characters from 1."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     position: int
 
@@ -57,7 +57,7 @@ class Token:
         return self.text[1:-1].replace("''", "'")
 
     def __str__(self) -> str:
-        return "the end" if self.kind is Kind.END else f"{self.kind.value} {self.text}"
+        return "the end" if self.kind is TokenKind.END else f"{self.kind.value} {self.text}"
 
 
 class Tokens:
@@ -91,15 +91,15 @@ class Tokens:
     def _read(self) -> Token:
         at = self._after_blanks()
         if at == len(self._text):
-            return Token(Kind.END, "", at + 1)
+            return Token(TokenKind.END, "", at + 1)
         match = _TOKEN.match(self._text, at)
         if match is None or match.lastgroup is None:
             raise FilterError(at + 1, _reason(self._text, at))
         self._at = match.end()
         text = match.group()
-        if match.lastgroup == Kind.NAME.name and text.upper() in KEYWORDS:
-            return Token(Kind.KEYWORD, text.upper(), at + 1)
-        return Token(Kind[match.lastgroup], text, at + 1)
+        if match.lastgroup == TokenKind.NAME.name and text.upper() in KEYWORDS:
+            return Token(TokenKind.KEYWORD, text.upper(), at + 1)
+        return Token(TokenKind[match.lastgroup], text, at + 1)
 
     def _after_blanks(self) -> int:
         blanks = _BLANKS if self._at <= self._last_line_end else _BLANKS_OF_LAST_LINE
