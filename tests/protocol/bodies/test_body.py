@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 
 from roquet.common.java import Int32, Int64
-from roquet.protocol.bodies.body import Body, Member, Table, WriteOnly
+from roquet.protocol.bodies.body import Body, JsonMember, Table, WriteOnly
 from roquet.protocol.json.dialect import dump_dialect
 from roquet.protocol.json.numbers import NumberError
 
@@ -17,7 +17,7 @@ from roquet.protocol.json.numbers import NumberError
 @dataclass(frozen=True, slots=True)
 class Part(Body):
     number: Int32
-    old: Annotated[Int64, Member("newName", also="oldName")] = 0
+    old: Annotated[Int64, JsonMember("newName", also="oldName")] = 0
 
 
 def _words(json: str | None) -> tuple[str, ...]:
@@ -28,15 +28,15 @@ def _words(json: str | None) -> tuple[str, ...]:
 class Whole(Body):
     WRITE_ONLY: ClassVar[WriteOnly] = {"count": lambda self: len(self.parts)}
 
-    name: Annotated[str, Member("wholeName")]
+    name: Annotated[str, JsonMember("wholeName")]
     title: str = "none"
-    is_fine: Annotated[bool, Member("fine")] = True
+    is_fine: Annotated[bool, JsonMember("fine")] = True
     parts: tuple[Part, ...] = ()
     first: Part | None = None
-    second: Annotated[Part | None, Member("second", is_optional=True)] = None
-    tags: Annotated[tuple[str, ...], Member("tags", read=_words, write=" ".join)] = ()
-    z_own: Annotated[Int32, Member("zOwn", is_own=True)] = 5
-    a_own: Annotated[str, Member("aOwn", is_own=True)] = ""
+    second: Annotated[Part | None, JsonMember("second", is_optional=True)] = None
+    tags: Annotated[tuple[str, ...], JsonMember("tags", read=_words, write=" ".join)] = ()
+    z_own: Annotated[Int32, JsonMember("zOwn", is_own=True)] = 5
+    a_own: Annotated[str, JsonMember("aOwn", is_own=True)] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
     @dataclass(frozen=True, slots=True)
     class TopicConfig(Body):
-        name: Annotated[str, Member("topicName")]
-        read_queues: Annotated[Int32, Member("readQueueNums")] = 16
+        name: Annotated[str, JsonMember("topicName")]
+        read_queues: Annotated[Int32, JsonMember("readQueueNums")] = 16
         filter_servers: tuple[str, ...] = ()
 
-A field without `Member` has its own name in camel case. Members are written in the order of their
-names, as fastjson does. Unknown members are ignored. A missing member has the field's default, or
-is refused if there is none. A member is read by the type of its field:
+A field without `JsonMember` has its own name in camel case. Members are written in the order of
+their names, as fastjson does. Unknown members are ignored. A missing member has the field's
+default, or is refused if there is none. A member is read by the type of its field:
 
     bool                any value, by its truth
     Int32, Int64        a number of that range, or its text (`json.numbers`)
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class JsonMember:
     """The member that a field is, where the field's name and type do not say it."""
 
     name: str
@@ -192,7 +192,7 @@ class _Compiler:
         function: Callable[..., Any] = eval(source, self._scope)
         return function
 
-    def _add(self, at: int, item: Field[Any], value_type: Any, member: Member) -> None:
+    def _add(self, at: int, item: Field[Any], value_type: Any, member: JsonMember) -> None:
         write: Callable[[Any], object] | None
         value = f"self.{item.name}"
         written = value
@@ -212,7 +212,7 @@ class _Compiler:
         self._scope |= {f"write_{at}": write, f"default_{at}": item.default}
         self._members.append((at if member.is_own else -1, member.name, source))
 
-    def _value(self, at: int, item: Field[Any], value_type: Any, member: Member) -> str:
+    def _value(self, at: int, item: Field[Any], value_type: Any, member: JsonMember) -> str:
         is_mandatory = item.default is MISSING
         if member.read is not None:
             self._scope[f"read_{at}"] = member.read
@@ -231,13 +231,13 @@ class _Compiler:
         return f"(read_{at}(found) if (found := json.get({member.name!r})) else default_{at})"
 
 
-def _split(annotation: Any, field_name: str) -> tuple[Any, Member]:
+def _split(annotation: Any, field_name: str) -> tuple[Any, JsonMember]:
     """The type of a field, and the member that it is."""
-    if get_origin(annotation) is Annotated and isinstance(annotation.__metadata__[-1], Member):
+    if get_origin(annotation) is Annotated and isinstance(annotation.__metadata__[-1], JsonMember):
         *others, member = annotation.__metadata__
         plain = annotation.__origin__
         return (Annotated[(plain, *others)] if others else plain), member
-    return annotation, Member(camel_case(field_name))
+    return annotation, JsonMember(camel_case(field_name))
 
 
 class _Codec(NamedTuple):

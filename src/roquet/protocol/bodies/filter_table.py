@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from roquet.common.java import Int32, Int64
-from roquet.protocol.bodies.body import Body, Member, WriteOnly
+from roquet.protocol.bodies.body import Body, JsonMember, WriteOnly
 from roquet.protocol.filters.tags import SQL92
 
 
@@ -18,8 +18,8 @@ from roquet.protocol.filters.tags import SQL92
 class BloomData(Body):
     """The Bloom filter bits of one group (`positions`), of `bits` in all."""
 
-    bits: Annotated[Int32, Member("bitNum")]
-    positions: Annotated[tuple[Int32, ...], Member("bitPos")]
+    bits: Annotated[Int32, JsonMember("bitNum")]
+    positions: Annotated[tuple[Int32, ...], JsonMember("bitPos")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class FilterData(Body):
     WRITE_ONLY: ClassVar[WriteOnly] = {"dead": lambda self: self.is_dead}
 
     topic: str
-    group: Annotated[str, Member("consumerGroup")]
+    group: Annotated[str, JsonMember("consumerGroup")]
     expression: str
-    version: Annotated[Int64, Member("clientVersion")] = 0
-    born_ms: Annotated[Int64, Member("bornTime")] = 0
-    dead_ms: Annotated[Int64, Member("deadTime")] = 0
-    bloom: Annotated[BloomData | None, Member("bloomFilterData", is_optional=True)] = None
+    version: Annotated[Int64, JsonMember("clientVersion")] = 0
+    born_ms: Annotated[Int64, JsonMember("bornTime")] = 0
+    dead_ms: Annotated[Int64, JsonMember("deadTime")] = 0
+    bloom: Annotated[BloomData | None, JsonMember("bloomFilterData", is_optional=True)] = None
     expression_type: str = SQL92
 
     @property
@@ -73,5 +73,5 @@ class FilterTable(Body):
 
     filters: Annotated[
         Mapping[str, Mapping[str, FilterData]],
-        Member("filterDataByTopic", read=_read_topics, write=_write_topics),
+        JsonMember("filterDataByTopic", read=_read_topics, write=_write_topics),
     ] = field(default_factory=dict)

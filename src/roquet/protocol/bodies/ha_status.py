@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from roquet.common.java import Int64
-from roquet.protocol.bodies.body import Body, Member, WriteOnly
+from roquet.protocol.bodies.body import Body, JsonMember, WriteOnly
 from roquet.protocol.json.numbers import json_long
 
 
@@ -25,16 +25,16 @@ class SlaveStatus(Body):
     while it is connected.
     """
 
-    address: Annotated[str, Member("addr")] = ""
-    acked: Annotated[Int64, Member("slaveAckOffset")] = 0
-    behind: Annotated[Int64, Member("diff")] = 0
-    is_in_sync: Annotated[bool, Member("inSync")] = False
-    bytes_per_s: Annotated[Int64, Member("transferredByteInSecond")] = 0
-    sent: Annotated[Int64, Member("transferFromWhere")] = 0
-    state: Annotated[str, Member("state", is_own=True)] = ""
-    behind_ms: Annotated[Int64, Member("diffMs", is_own=True)] = 0
-    silent_ms: Annotated[Int64, Member("silentMs", is_own=True)] = 0
-    reason: Annotated[str, Member("reason", is_own=True)] = ""
+    address: Annotated[str, JsonMember("addr")] = ""
+    acked: Annotated[Int64, JsonMember("slaveAckOffset")] = 0
+    behind: Annotated[Int64, JsonMember("diff")] = 0
+    is_in_sync: Annotated[bool, JsonMember("inSync")] = False
+    bytes_per_s: Annotated[Int64, JsonMember("transferredByteInSecond")] = 0
+    sent: Annotated[Int64, JsonMember("transferFromWhere")] = 0
+    state: Annotated[str, JsonMember("state", is_own=True)] = ""
+    behind_ms: Annotated[Int64, JsonMember("diffMs", is_own=True)] = 0
+    silent_ms: Annotated[Int64, JsonMember("silentMs", is_own=True)] = 0
+    reason: Annotated[str, JsonMember("reason", is_own=True)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class FollowerStatus(Body):
 
     WRITE_ONLY: ClassVar[WriteOnly] = {"masterFlushOffset": lambda _: 0}
 
-    master: Annotated[str, Member("masterAddr")] = ""
-    bytes_per_s: Annotated[Int64, Member("transferredByteInSecond")] = 0
-    end: Annotated[Int64, Member("maxOffset")] = 0
-    heard_ms: Annotated[Int64, Member("lastReadTimestamp")] = 0
-    told_ms: Annotated[Int64, Member("lastWriteTimestamp")] = 0
-    is_active: Annotated[bool, Member("activated")] = False
-    state: Annotated[str, Member("state", is_own=True)] = ""
-    reason: Annotated[str, Member("reason", is_own=True)] = ""
+    master: Annotated[str, JsonMember("masterAddr")] = ""
+    bytes_per_s: Annotated[Int64, JsonMember("transferredByteInSecond")] = 0
+    end: Annotated[Int64, JsonMember("maxOffset")] = 0
+    heard_ms: Annotated[Int64, JsonMember("lastReadTimestamp")] = 0
+    told_ms: Annotated[Int64, JsonMember("lastWriteTimestamp")] = 0
+    is_active: Annotated[bool, JsonMember("activated")] = False
+    state: Annotated[str, JsonMember("state", is_own=True)] = ""
+    reason: Annotated[str, JsonMember("reason", is_own=True)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class HaStatus(Body):
         "master": lambda self: self.is_master,
     }
 
-    end: Annotated[Int64, Member("masterCommitLogMaxOffset")] = 0
-    slaves: Annotated[tuple[SlaveStatus, ...], Member("haConnectionInfo")] = ()
-    follower: Annotated[FollowerStatus | None, Member("haClientRuntimeInfo")] = None
-    trouble: Annotated[str, Member("storeTrouble", is_optional=True)] = ""
+    end: Annotated[Int64, JsonMember("masterCommitLogMaxOffset")] = 0
+    slaves: Annotated[tuple[SlaveStatus, ...], JsonMember("haConnectionInfo")] = ()
+    follower: Annotated[FollowerStatus | None, JsonMember("haClientRuntimeInfo")] = None
+    trouble: Annotated[str, JsonMember("storeTrouble", is_optional=True)] = ""
 
     @property
     def is_master(self) -> bool:

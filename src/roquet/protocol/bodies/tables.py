@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 from roquet.common.java import Int32, Int64
-from roquet.protocol.bodies.body import Body, Member, Table, WriteOnly
+from roquet.protocol.bodies.body import Body, JsonMember, Table, WriteOnly
 from roquet.protocol.filters.tags import EVERYTHING, TAG, TagFilter, tag_filter
 from roquet.protocol.json.dialect import IntKeys, dump_bytes, load
 from roquet.protocol.json.numbers import NumberError, as_int64, json_int
@@ -38,7 +38,7 @@ class DataVersion(Body):
 
     timestamp: Int64 = 0
     counter: Int64 = 0
-    state_version: Annotated[Int64, Member("stateVersion", is_optional=True)] = 0
+    state_version: Annotated[Int64, JsonMember("stateVersion", is_optional=True)] = 0
 
     def next(self, now_ms: int) -> DataVersion:
         return DataVersion(now_ms, self.counter + 1, self.state_version)
@@ -54,12 +54,12 @@ MASTER_ID: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig(Body):
-    name: Annotated[str, Member("topicName")]
-    read_queues: Annotated[Int32, Member("readQueueNums")] = 16
-    write_queues: Annotated[Int32, Member("writeQueueNums")] = 16
+    name: Annotated[str, JsonMember("topicName")]
+    read_queues: Annotated[Int32, JsonMember("readQueueNums")] = 16
+    write_queues: Annotated[Int32, JsonMember("writeQueueNums")] = 16
     perm: Int32 = READ_WRITE
-    filter_type: Annotated[str, Member("topicFilterType")] = "SINGLE_TAG"
-    sys_flag: Annotated[Int32, Member("topicSysFlag")] = 0
+    filter_type: Annotated[str, JsonMember("topicFilterType")] = "SINGLE_TAG"
+    sys_flag: Annotated[Int32, JsonMember("topicSysFlag")] = 0
     order: bool = False
 
 
@@ -67,21 +67,21 @@ class TopicConfig(Body):
 class TopicTable(Table):
     """TopicConfigSerializeWrapper: the content of topics.json and of a registration."""
 
-    topics: Annotated[Mapping[str, TopicConfig], Member("topicConfigTable")] = field(
+    topics: Annotated[Mapping[str, TopicConfig], JsonMember("topicConfigTable")] = field(
         default_factory=dict
     )
-    version: Annotated[DataVersion, Member("dataVersion")] = DataVersion()
+    version: Annotated[DataVersion, JsonMember("dataVersion")] = DataVersion()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig(Body):
     """SubscriptionGroupConfig."""
 
-    name: Annotated[str, Member("groupName")]
+    name: Annotated[str, JsonMember("groupName")]
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
-    retry_queues: Annotated[Int32, Member("retryQueueNums")] = 1
+    retry_queues: Annotated[Int32, JsonMember("retryQueueNums")] = 1
     retry_max_times: Int32 = 16
     broker_id: Int64 = 0
     which_broker_when_consume_slowly: Int64 = 1
@@ -92,10 +92,10 @@ class GroupConfig(Body):
 class GroupTable(Table):
     """SubscriptionGroupWrapper: the content of subscriptionGroup.json."""
 
-    groups: Annotated[Mapping[str, GroupConfig], Member("subscriptionGroupTable")] = field(
+    groups: Annotated[Mapping[str, GroupConfig], JsonMember("subscriptionGroupTable")] = field(
         default_factory=dict
     )
-    version: Annotated[DataVersion, Member("dataVersion")] = DataVersion()
+    version: Annotated[DataVersion, JsonMember("dataVersion")] = DataVersion()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class OffsetTable(Table):
     `topic@group` -> queue id -> offset. `left_out` counts offsets of single queues.
     """
 
-    offsets: Annotated[Mapping[str, Mapping[Int32, Int64]], Member("offsetTable")] = field(
+    offsets: Annotated[Mapping[str, Mapping[Int32, Int64]], JsonMember("offsetTable")] = field(
         default_factory=dict
     )
 
@@ -117,7 +117,9 @@ class DelayOffsetTable(Table):
     Delay level -> next queue offset.
     """
 
-    offsets: Annotated[Mapping[Int32, Int64], Member("offsetTable")] = field(default_factory=dict)
+    offsets: Annotated[Mapping[Int32, Int64], JsonMember("offsetTable")] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +127,10 @@ class QueueData(Body):
     """The queues of a topic on one broker name."""
 
     broker_name: str
-    read_queues: Annotated[Int32, Member("readQueueNums")]
-    write_queues: Annotated[Int32, Member("writeQueueNums")]
+    read_queues: Annotated[Int32, JsonMember("readQueueNums")]
+    write_queues: Annotated[Int32, JsonMember("writeQueueNums")]
     perm: Int32
-    topic_sys_flag: Annotated[Int32, Member("topicSysFlag", also="topicSynFlag")] = 0
+    topic_sys_flag: Annotated[Int32, JsonMember("topicSysFlag", also="topicSynFlag")] = 0
 
 
 def _read_cluster(json: object) -> str:
@@ -147,11 +149,11 @@ def _write_addresses(addresses: Mapping[int, str]) -> IntKeys:
 class BrokerData(Body):
     """The addresses of one broker name, by broker id: 0 is the master, all others are slaves."""
 
-    cluster: Annotated[str, Member("cluster", read=_read_cluster)]
+    cluster: Annotated[str, JsonMember("cluster", read=_read_cluster)]
     broker_name: str
     addresses: Annotated[
         Mapping[int, str],
-        Member("brokerAddrs", read=_read_addresses, write=_write_addresses),
+        JsonMember("brokerAddrs", read=_read_addresses, write=_write_addresses),
     ]
 
     @property
@@ -166,17 +168,17 @@ class Route(Body):
 
     WRITE_ONLY: ClassVar[WriteOnly] = {"filterServerTable": lambda _: {}}
 
-    brokers: Annotated[tuple[BrokerData, ...], Member("brokerDatas")] = ()
-    queues: Annotated[tuple[QueueData, ...], Member("queueDatas")] = ()
-    order_conf: Annotated[str | None, Member("orderTopicConf", is_optional=True)] = None
+    brokers: Annotated[tuple[BrokerData, ...], JsonMember("brokerDatas")] = ()
+    queues: Annotated[tuple[QueueData, ...], JsonMember("queueDatas")] = ()
+    order_conf: Annotated[str | None, JsonMember("orderTopicConf", is_optional=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo(Table):
-    brokers: Annotated[Mapping[str, BrokerData], Member("brokerAddrTable")] = field(
+    brokers: Annotated[Mapping[str, BrokerData], JsonMember("brokerAddrTable")] = field(
         default_factory=dict
     )
-    clusters: Annotated[Mapping[str, tuple[str, ...]], Member("clusterAddrTable")] = field(
+    clusters: Annotated[Mapping[str, tuple[str, ...]], JsonMember("clusterAddrTable")] = field(
         default_factory=dict
     )
 
@@ -185,8 +187,8 @@ class ClusterInfo(Table):
 class Registration(Body):
     """RegisterBrokerBody: a broker's topics. `compressed_registration` has the compressed form."""
 
-    table: Annotated[TopicTable, Member("topicConfigSerializeWrapper")] = TopicTable()
-    filter_servers: Annotated[tuple[str, ...], Member("filterServerList")] = ()
+    table: Annotated[TopicTable, JsonMember("topicConfigSerializeWrapper")] = TopicTable()
+    filter_servers: Annotated[tuple[str, ...], JsonMember("filterServerList")] = ()
 
 
 @lru_cache(1024)
@@ -212,10 +214,10 @@ class Subscription(Body):
     }
 
     topic: str
-    expression: Annotated[str, Member("subString")] = "*"
-    version: Annotated[Int64, Member("subVersion")] = 0
+    expression: Annotated[str, JsonMember("subString")] = "*"
+    version: Annotated[Int64, JsonMember("subVersion")] = 0
     expression_type: str = TAG
-    class_filter: Annotated[bool, Member("classFilterMode")] = False
+    class_filter: Annotated[bool, JsonMember("classFilterMode")] = False
 
     @property
     def is_by_tag(self) -> bool:
@@ -240,11 +242,11 @@ FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
 
 @dataclass(frozen=True, slots=True)
 class ConsumerData(Body):
-    group: Annotated[str, Member("groupName")]
+    group: Annotated[str, JsonMember("groupName")]
     consume_type: str = PUSH
     message_model: str = CLUSTERING
-    consume_from: Annotated[str, Member("consumeFromWhere")] = FROM_LAST
-    subscriptions: Annotated[tuple[Subscription, ...], Member("subscriptionDataSet")] = ()
+    consume_from: Annotated[str, JsonMember("consumeFromWhere")] = FROM_LAST
+    subscriptions: Annotated[tuple[Subscription, ...], JsonMember("subscriptionDataSet")] = ()
     unit_mode: bool = False
 
 
@@ -260,12 +262,12 @@ def _write_producers(groups: Iterable[str]) -> list[dict[str, str]]:
 class Heartbeat(Body):
     """HeartbeatData: the producer and consumer groups of one client."""
 
-    client_id: Annotated[str, Member("clientID")]
+    client_id: Annotated[str, JsonMember("clientID")]
     producers: Annotated[
         tuple[str, ...],
-        Member("producerDataSet", read=_read_producers, write=_write_producers),
+        JsonMember("producerDataSet", read=_read_producers, write=_write_producers),
     ] = ()
-    consumers: Annotated[tuple[ConsumerData, ...], Member("consumerDataSet")] = ()
+    consumers: Annotated[tuple[ConsumerData, ...], JsonMember("consumerDataSet")] = ()
 
 
 def queue_from_json(json: Mapping[str, Any]) -> MessageQueue:
@@ -298,11 +300,11 @@ def _write_queues(queues: Iterable[MessageQueue]) -> list[dict[str, Any]]:
 class QueueLocks(Body):
     """The body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
-    group: Annotated[str, Member("consumerGroup")]
+    group: Annotated[str, JsonMember("consumerGroup")]
     client_id: str
     queues: Annotated[
         frozenset[MessageQueue],
-        Member("mqSet", read=_read_queues, write=_write_queues),
+        JsonMember("mqSet", read=_read_queues, write=_write_queues),
     ]
 
 
