@@ -14,7 +14,7 @@ from roquet.broker.handlers.fastpath.pull import FastPull
 from roquet.broker.handlers.pull import PullHandler
 from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
-from roquet.broker.metadata.members import Consumers, Member
+from roquet.broker.metadata.members import ConnectedClient, Consumers
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.broker.metrics.traffic import Traffic
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -111,7 +111,9 @@ class Side:
         data = ConsumerData(
             "group", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted
         )
-        self.consumers.register(self.connection, Member("c@1", "JAVA", 399, "10.0.0.9:1", 0), data)
+        self.consumers.register(
+            self.connection, ConnectedClient("c@1", "JAVA", 399, "10.0.0.9:1", 0), data
+        )
 
     def _forbid(self, request: Command, connection: Connection) -> Command:
         self.forbid_reading()

@@ -16,14 +16,14 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.broker.metadata.members import SILENCE_MS_MAX, Consumers, Member, Producers
+from roquet.broker.metadata.members import SILENCE_MS_MAX, ConnectedClient, Consumers, Producers
 from roquet.protocol.bodies.tables import BROADCASTING, ConsumerData, Subscription
 
 NOW = 1_700_000_000_000
 
 
-def member(client_id: str = "c", seen_ms: int = NOW) -> Member:
-    return Member(client_id, "JAVA", 409, "10.0.0.9:555", seen_ms)
+def member(client_id: str = "c", seen_ms: int = NOW) -> ConnectedClient:
+    return ConnectedClient(client_id, "JAVA", 409, "10.0.0.9:555", seen_ms)
 
 
 def data(group: str = "g", *subscriptions: Subscription) -> ConsumerData:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roquet.broker.metadata.members import Member
+from roquet.broker.metadata.members import ConnectedClient
 from roquet.broker.offsets.group_lag import GroupLag
 from roquet.common.steps import finished
 from roquet.errors import Refused
@@ -132,7 +132,7 @@ def test_a_topic_that_a_connected_group_gave_up_does_not_count(lag: Lag) -> None
         world.offsets.commit("g", topic, 0, 1)
     assert lag.topics_of("g") == ["T", "U"]
     data = ConsumerData("g", subscriptions=(Subscription("U"),))
-    member = Member("c@1", "JAVA", 399, "10.0.0.9:1", 0)
+    member = ConnectedClient("c@1", "JAVA", 399, "10.0.0.9:1", 0)
     world.on_broker(lambda: world.consumers.register(Connection({}), member, data))
     assert lag.topics_of("g") == ["U"]
     assert lag.lag.still_wanted("g", ["T"]) == []

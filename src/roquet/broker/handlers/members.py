@@ -19,7 +19,7 @@ from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.handlers.pull import check_length, compile_filter, refuse_filter_type
 from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
-from roquet.broker.metadata.members import Consumers, Member, Producers
+from roquet.broker.metadata.members import ConnectedClient, Consumers, Producers
 from roquet.broker.metadata.topics import TopicRegistry
 from roquet.common.limited_log import LimitedLog
 from roquet.common.runtime import Runtime
@@ -107,7 +107,7 @@ class MemberHandler:
             request.body, Heartbeat.from_json, self._limits.json_body_size_max, "jsonBodySizeMax"
         )
         self._refuse_beyond_limits(heartbeat, connection)
-        member = Member(
+        client = ConnectedClient(
             heartbeat.client_id,
             request.language,
             request.version,
@@ -115,11 +115,11 @@ class MemberHandler:
             self._runtime.steady_ms(),
         )
         for group in heartbeat.producers:
-            self._producers.register(connection, member, group)
+            self._producers.register(connection, client, group)
         wrong = [
             error
             for data in heartbeat.consumers
-            for error in self._take_consumer(connection, member, data)
+            for error in self._take_consumer(connection, client, data)
         ]
         if wrong:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "; ".join(map(str, wrong)))
@@ -193,7 +193,7 @@ class MemberHandler:
                 raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
     def _take_consumer(
-        self, connection: Connection, member: Member, data: ConsumerData
+        self, connection: Connection, member: ConnectedClient, data: ConsumerData
     ) -> list[FilterError]:
         """Register a consumer, even if its group may not be created.
 

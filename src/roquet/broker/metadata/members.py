@@ -29,7 +29,7 @@ SILENCE_MS_MAX: Final = 120_000
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ConnectedClient:
     """The client at the other end of a channel; `seen_ms` is the time of its last heartbeat."""
 
     client_id: str
@@ -53,7 +53,7 @@ class ConsumerGroup(Generic[C]):
     consume_type: str
     message_model: str
     consume_from: str
-    members: dict[C, Member] = field(default_factory=dict)
+    members: dict[C, ConnectedClient] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     disagreement: str = ""
     _expressions: dict[C, Expressions] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class ConsumerGroup(Generic[C]):
         self.message_model = data.message_model
         self.consume_from = data.consume_from
 
-    def join(self, channel: C, member: Member) -> bool:
+    def join(self, channel: C, member: ConnectedClient) -> bool:
         """Add or refresh a member. Returns whether the list of client ids changed."""
         old = self.members.get(channel)
         self.members[channel] = member
@@ -183,7 +183,7 @@ class Consumers(Generic[C]):
         self.subscription_count = 0
         self._groups_of: dict[C, set[str]] = {}
 
-    def register(self, channel: C, member: Member, data: ConsumerData) -> bool:
+    def register(self, channel: C, member: ConnectedClient, data: ConsumerData) -> bool:
         """Apply a heartbeat. Returns whether the members of the group must be notified."""
         group = self.groups.get(data.group)
         if group is None:
@@ -287,11 +287,11 @@ class Producers(Generic[C]):
 
     def __init__(self) -> None:
         self.count = 0
-        self.groups: dict[str, dict[C, Member]] = {}
+        self.groups: dict[str, dict[C, ConnectedClient]] = {}
         self._channel_of: dict[str, C] = {}
         self._groups_of: dict[C, set[str]] = {}
 
-    def register(self, channel: C, member: Member, group: str) -> None:
+    def register(self, channel: C, member: ConnectedClient, group: str) -> None:
         """Apply a heartbeat."""
         members = self.groups.setdefault(group, {})
         if channel not in members:
@@ -347,7 +347,7 @@ class Producers(Generic[C]):
         return list(self.groups.get(group, ()))
 
 
-def _silent(groups: Iterable[dict[C, Member]], now_ms: float) -> Iterator[list[C]]:
+def _silent(groups: Iterable[dict[C, ConnectedClient]], now_ms: float) -> Iterator[list[C]]:
     for members in groups:
         yield [
             channel

@@ -13,7 +13,7 @@ from typing import Any, Final
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.handlers.admin.saved import answer_saved, refuse_on_slave
 from roquet.broker.metadata.groups import GroupRegistry
-from roquet.broker.metadata.members import Consumers, Member, Producers
+from roquet.broker.metadata.members import ConnectedClient, Consumers, Producers
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.offsets.group_lag import GroupLag
 from roquet.common.steps import Steps, in_parts
@@ -184,18 +184,18 @@ class GroupAdmin:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"groupList": names}))
 
 
-def _connections(members: Iterable[Member]) -> Steps[bytes]:
+def _connections(clients: Iterable[ConnectedClient]) -> Steps[bytes]:
     parts = []
-    for part in in_parts(list(members)):
-        parts.append(dump_bytes([_connection(member) for member in part])[1:-1])
+    for part in in_parts(list(clients)):
+        parts.append(dump_bytes([_connection(client) for client in part])[1:-1])
         yield
     return b"[%b]" % b",".join(parts)
 
 
-def _connection(member: Member) -> dict[str, Any]:
+def _connection(client: ConnectedClient) -> dict[str, Any]:
     return {
-        "clientAddr": member.address,
-        "clientId": member.client_id,
-        "language": member.language,
-        "version": member.version,
+        "clientAddr": client.address,
+        "clientId": client.client_id,
+        "language": client.language,
+        "version": client.version,
     }
