@@ -30,7 +30,7 @@ class LogEnds(Protocol):
     def flushed_to(self) -> int: ...
 
 
-class Replicas(Protocol):
+class ConnectedSlaves(Protocol):
     """The connected slaves of this master."""
 
     @property
@@ -68,7 +68,7 @@ class AckGate:
     Invariant: each answer leaves once; each deque is in order of `end`. `_missed_counts` has the
     number of answers without SEND_OK, by their code.
 
-    :param replicas: the slaves; None on a slave.
+    :param slaves: the slaves; None on a slave.
     :param now_ms: the event loop's clock in ms.
     """
 
@@ -76,7 +76,7 @@ class AckGate:
         self,
         config: BrokerConfig,
         log: LogEnds,
-        replicas: Replicas | None,
+        slaves: ConnectedSlaves | None,
         now_ms: Callable[[], float],
     ) -> None:
         self._flushes = config.store.is_sync_flush
@@ -90,7 +90,7 @@ class AckGate:
         self._waiting_max = config.waiting_sends_max
         """Answers that may be held; with more, sends are refused."""
         self._log = log
-        self._replicas = replicas
+        self._slaves = slaves
         self._now_ms = now_ms
         self._for_slave: deque[_Held] = deque()
         self._for_disk: deque[_Held] = deque()
@@ -155,11 +155,11 @@ class AckGate:
 
     def _why_no_slave(self) -> str:
         """Why waiting for a slave is useless, as a remark; empty if it is not."""
-        replicas = self._replicas
-        assert replicas is not None, "only a master replicates"
-        if not replicas.slave_count:
-            return f"the message is stored, but {replicas.why_no_slave}"
-        lag = self._log.end - replicas.replicated_to
+        slaves = self._slaves
+        assert slaves is not None, "only a master replicates"
+        if not slaves.slave_count:
+            return f"the message is stored, but {slaves.why_no_slave}"
+        lag = self._log.end - slaves.replicated_to
         if lag >= self._fall_behind_max:
             return f"the message is stored, but the nearest slave is {lag} bytes behind"
         return ""
@@ -171,7 +171,7 @@ class AckGate:
 
     @property
     def _replicated_to(self) -> int:
-        return 0 if self._replicas is None else self._replicas.replicated_to
+        return 0 if self._slaves is None else self._slaves.replicated_to
 
     def advance(self) -> None:
         """Send the held answers whose promises are kept; called after flushes and slave reports."""
@@ -244,10 +244,10 @@ class AckGate:
         return None, ""
 
     def _why_late(self, held: _Held, waited_ms: int) -> str:
-        assert self._replicas is not None
+        assert self._slaves is not None
         stored = f"the message is stored, but after {waited_ms} ms"
-        if not self._replicas.slave_count:
-            return f"{stored} {self._replicas.why_no_slave}"
+        if not self._slaves.slave_count:
+            return f"{stored} {self._slaves.why_no_slave}"
         return f"{stored} the nearest slave is {held.end - self._replicated_to} bytes behind it"
 
     def _with_miss(self, answer: bytes, code: ResponseCode, remark: str) -> bytes:
