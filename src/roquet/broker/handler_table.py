@@ -40,14 +40,14 @@ Handlers = Mapping[int, Handler]
 
 
 @dataclass(frozen=True, slots=True)
-class Routes:
+class HandlerTable:
     """Who answers the requests of a connection: handlers by request code, and the fast paths."""
 
     handlers: Handlers
     fast_paths: FastPathMakers[Connection]
 
 
-def routes(parts: Components) -> Routes:
+def table_of(parts: Components) -> HandlerTable:
     """The handler of each request code, and what makes fast paths."""
     context = SendContext(
         parts.config,
@@ -72,7 +72,7 @@ def routes(parts: Components) -> Routes:
         **_of_admin_tools(parts),
     }
     # Sends first: only runs of sends are cheaper together.
-    return Routes(handlers, {FastSend: sends.fast_path, FastPull: pulls.fast_path})
+    return HandlerTable(handlers, {FastSend: sends.fast_path, FastPull: pulls.fast_path})
 
 
 def _pull_handler(parts: Components, context: SendContext) -> PullHandler:

@@ -133,17 +133,17 @@ class Broker:
     def _build(self) -> None:
         self.parts = Components(self.config, self.runtime, self._disk, self.restart_as, self._end)
         self.store = self.parts.store
-        routes = handler_table.routes(self.parts)
+        table = handler_table.table_of(self.parts)
         connection_closed = self.parts.connection_closed
         peers = self.parts.peers
         # Apache's VIP port, listenPort - 2, answers no pulls: they cannot hold up sends there.
         without_pulls = {
             code: handler
-            for code, handler in routes.handlers.items()
+            for code, handler in table.handlers.items()
             if code != RequestCode.PULL_MESSAGE
         }
-        self._main = Server(routes.handlers, connection_closed, peers, routes.fast_paths)
-        self._vip = Server(without_pulls, connection_closed, peers, routes.fast_paths)
+        self._main = Server(table.handlers, connection_closed, peers, table.fast_paths)
+        self._vip = Server(without_pulls, connection_closed, peers, table.fast_paths)
 
     def _open_store(self) -> None:
         """Open and recover the store.
