@@ -57,7 +57,7 @@ class MemberStatus:
     async def status(self, request: Command) -> Command:
         """Ask the members and answer with their offsets, without members that fail to answer."""
         header = ConsumerStatusHeader.read(request.fields)
-        answers = _Answers(self._left_out)
+        answers = _MemberAnswers(self._left_out)
         try:
             await self._slices.run(self._ask(header, answers))
             await answers.come(TIMEOUT_MS)
@@ -66,7 +66,7 @@ class MemberStatus:
             answers.give_up()
         return request.answer(ResponseCode.SUCCESS, body=body)
 
-    def _ask(self, header: ConsumerStatusHeader, answers: _Answers) -> Steps[None]:
+    def _ask(self, header: ConsumerStatusHeader, answers: _MemberAnswers) -> Steps[None]:
         group = self._consumers.groups.get(header.group)
         if group is None:
             raise Refused(
@@ -87,7 +87,7 @@ class MemberStatus:
             )
             yield
 
-    def _table(self, answers: _Answers) -> Steps[bytes]:
+    def _table(self, answers: _MemberAnswers) -> Steps[bytes]:
         """The body of the answer.
 
         :raises Refused: the members' answers are too large for one frame.
@@ -117,7 +117,7 @@ class MemberStatus:
         )
 
 
-class _Answers:
+class _MemberAnswers:
     """The answers of members, by client id, in order of arrival.
 
     Invariant: `bodies` has the answers so far; none once they are larger than `SIZE_MAX` together.
