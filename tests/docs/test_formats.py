@@ -18,7 +18,14 @@ from roquet.protocol.records.layout import BLANK_MAGIC, size_and_magic
 from roquet.protocol.records.message import tag_code
 from roquet.protocol.records.record import Record, decode, host_bytes
 from roquet.replication import master, slave
-from roquet.replication.frames import Chunk, ChunkStream, Heartbeat, ReportStream, header, report
+from roquet.replication.frames import (
+    Chunk,
+    ChunkStream,
+    HeartbeatFrame,
+    ReportStream,
+    header,
+    report,
+)
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.config import StoreConfig
 from roquet.storage.files.disk import RealDisk
@@ -215,7 +222,7 @@ def test_ha_stream() -> None:
     seen, told = master.step(seen, master.Tick(), now_ms=rules.heartbeat_ms)
     assert told == [master.SendHeartbeat(end)]
     assert header(end, 0) == heartbeat
-    assert ChunkStream().feed(heartbeat) == [Heartbeat(end)]
+    assert ChunkStream().feed(heartbeat) == [HeartbeatFrame(end)]
 
 
 def reported(data: bytes) -> int:

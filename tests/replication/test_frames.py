@@ -13,7 +13,7 @@ from roquet.replication.frames import (
     BODY_SIZE_MAX,
     Chunk,
     ChunkStream,
-    Heartbeat,
+    HeartbeatFrame,
     ReportStream,
     header,
     report,
@@ -102,7 +102,7 @@ def test_however_frames_are_cut_the_same_bytes_arrive(
     arrived: list[tuple[int, bytes]] = []
     for frame in (frame for piece in cut(data, places) for frame in stream.feed(piece)):
         match frame:
-            case Heartbeat(at):
+            case HeartbeatFrame(at):
                 arrived.append((at, b""))
             case Chunk(at, body):
                 arrived += [

@@ -15,7 +15,7 @@ from roquet.replication.frames import (
     REPORT,
     Chunk,
     ChunkStream,
-    Heartbeat,
+    HeartbeatFrame,
     ReportStream,
     header,
     report,
@@ -70,7 +70,7 @@ def test_what_a_recorded_master_says_is_read_and_written_byte_for_byte(name: str
     )
     (heartbeat,) = ChunkStream().feed(idle)
     (chunk,) = ChunkStream().feed(news)
-    assert isinstance(heartbeat, Heartbeat)
+    assert isinstance(heartbeat, HeartbeatFrame)
     assert header(heartbeat.at, 0) == idle
     assert isinstance(chunk, Chunk)
     assert header(chunk.at, len(chunk.data)) + chunk.data == news

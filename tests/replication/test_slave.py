@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.replication.frames import Chunk, Heartbeat
+from roquet.replication.frames import Chunk, HeartbeatFrame
 from roquet.replication.slave import (
     Append,
     CannotFollow,
@@ -100,7 +100,7 @@ def test_a_connect_that_fails_is_repeated_after_five_seconds() -> None:
 
 
 def test_a_session_that_brought_something_is_renewed_after_one_second() -> None:
-    slave, _ = after(following(end=500), Heartbeat(500), ReadEnded(), Disconnected())
+    slave, _ = after(following(end=500), HeartbeatFrame(500), ReadEnded(), Disconnected())
     assert slave.reason == "the connection ended"
     assert step(slave, Tick(), 1_000)[1] == [Connect("m:1")]
 
@@ -116,7 +116,7 @@ def test_the_reason_of_the_last_trouble_goes_once_the_master_speaks() -> None:
     slave, _ = after(connecting(), CannotFollow("refused"))
     slave, _ = after(slave, Tick(), Connected(500, b""), now_ms=5_000)
     assert slave.reason == "refused"
-    assert after(slave, Heartbeat(500), ReadEnded())[0].reason == ""
+    assert after(slave, HeartbeatFrame(500), ReadEnded())[0].reason == ""
 
 
 # receiving
@@ -128,7 +128,7 @@ def test_bytes_for_the_end_are_appended_and_reported_once_per_read() -> None:
 
 
 def test_a_read_without_news_is_not_reported() -> None:
-    assert after(following(end=500), Heartbeat(500), ReadEnded())[1] == []
+    assert after(following(end=500), HeartbeatFrame(500), ReadEnded())[1] == []
 
 
 def test_an_empty_log_takes_the_start_of_any_file() -> None:
@@ -137,11 +137,11 @@ def test_an_empty_log_takes_the_start_of_any_file() -> None:
 
 
 def test_an_empty_log_stays_at_nothing_when_the_last_file_is_empty() -> None:
-    slave, actions = after(following(end=0), Heartbeat(3000), ReadEnded())
+    slave, actions = after(following(end=0), HeartbeatFrame(3000), ReadEnded())
     assert (slave.next_offset, actions) == (0, [])
 
 
-@pytest.mark.parametrize("frame", [chunk(3500, b"abc"), Heartbeat(3500)])
+@pytest.mark.parametrize("frame", [chunk(3500, b"abc"), HeartbeatFrame(3500)])
 def test_an_empty_log_takes_nothing_from_inside_a_file(frame: Event) -> None:
     slave, actions = after(following(end=0), frame, ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
@@ -149,14 +149,14 @@ def test_an_empty_log_takes_nothing_from_inside_a_file(frame: Event) -> None:
     assert slave.reason.startswith(told)
 
 
-@pytest.mark.parametrize("frame", [chunk(508, b"abc"), Heartbeat(508)])
+@pytest.mark.parametrize("frame", [chunk(508, b"abc"), HeartbeatFrame(508)])
 def test_a_gap_stops_the_slave(frame: Event) -> None:
     slave, actions = after(following(end=500), frame, ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
     assert slave.reason == "a gap: the master goes on at 508, we have everything before 500"
 
 
-@pytest.mark.parametrize("frame", [chunk(492, b"abc"), Heartbeat(492)])
+@pytest.mark.parametrize("frame", [chunk(492, b"abc"), HeartbeatFrame(492)])
 def test_a_master_that_goes_back_stops_the_slave(frame: Event) -> None:
     slave, actions = after(following(end=500), frame, ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
@@ -166,7 +166,7 @@ def test_a_master_that_goes_back_stops_the_slave(frame: Event) -> None:
 
 
 def test_a_slave_that_stopped_tries_no_more_until_the_master_is_another() -> None:
-    slave, _ = after(following(end=500), Heartbeat(508))
+    slave, _ = after(following(end=500), HeartbeatFrame(508))
     assert after(slave, Tick(), MasterKnown("m:1"), chunk(500, b"abc"), now_ms=60_000) == (
         slave,
         [],
@@ -235,10 +235,10 @@ def test_logs_that_differ_in_the_overlap_have_diverged() -> None:
 
 def test_a_master_that_has_nothing_for_the_overlap_shows_that_ours_is_ahead() -> None:
     slave, actions = after(
-        following(500, b"wxyz"), chunk(496, b"wx"), ReadEnded(), Heartbeat(498), ReadEnded()
+        following(500, b"wxyz"), chunk(496, b"wx"), ReadEnded(), HeartbeatFrame(498), ReadEnded()
     )
     assert slave.phase is Phase.FOLLOWING
-    slave, actions = after(slave, Heartbeat(498), ReadEnded())
+    slave, actions = after(slave, HeartbeatFrame(498), ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
     told = (
         "our log is ahead, or the master has deleted what follows: "
@@ -249,7 +249,7 @@ def test_a_master_that_has_nothing_for_the_overlap_shows_that_ours_is_ahead() ->
 
 def test_a_heartbeat_before_the_first_bytes_is_no_sign_of_that() -> None:
     slave, actions = after(
-        following(500, b"wxyz"), Heartbeat(496), ReadEnded(), chunk(496, b"wxyz"), ReadEnded()
+        following(500, b"wxyz"), HeartbeatFrame(496), ReadEnded(), chunk(496, b"wxyz"), ReadEnded()
     )
     assert (slave.phase, actions) == (Phase.FOLLOWING, [Report(500)])
 

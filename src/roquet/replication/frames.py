@@ -20,7 +20,7 @@ NOTHING: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class HeartbeatFrame:
     """A header without a body: the master is alive and sends next from offset `at`."""
 
     at: int
@@ -34,7 +34,7 @@ class Chunk:
     data: memoryview
 
 
-MasterFrame: TypeAlias = Heartbeat | Chunk
+MasterFrame: TypeAlias = HeartbeatFrame | Chunk
 
 
 def report(end: int) -> bytes:
@@ -131,7 +131,7 @@ class ChunkStream:
                 self._open(*HEADER.unpack_from(view, index))
                 index += HEADER.size
                 if not self._missing:
-                    frames.append(Heartbeat(self._at))
+                    frames.append(HeartbeatFrame(self._at))
         return frames
 
     def _open(self, at: int, size: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
-from roquet.replication.frames import NOTHING, Chunk, Heartbeat
+from roquet.replication.frames import NOTHING, Chunk, HeartbeatFrame
 
 RETRY_MS: Final = 5_000
 """Pause after a failed connect, or a session that brought no bytes."""
@@ -113,7 +113,7 @@ def overlap_start(log_start: int, log_end: int, file_size: int, rules: Rules) ->
     return max(log_start, file_start, log_end - rules.overlap_size, 1)
 
 
-# events; with them Heartbeat and Chunk
+# events; with them HeartbeatFrame and Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Tick:
 Event: TypeAlias = (
     MasterKnown
     | Connected
-    | Heartbeat
+    | HeartbeatFrame
     | Chunk
     | ReadEnded
     | Disconnected
@@ -232,7 +232,7 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
             ]
         case Disconnected():
             return _disconnected(slave, now_ms), []
-        case Heartbeat(at):
+        case HeartbeatFrame(at):
             return _heartbeat(slave, at)
         case Chunk(at, data):
             return _chunk(slave, at, data)
