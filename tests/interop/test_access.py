@@ -26,7 +26,7 @@ from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.signing import Credentials
 from roquet.spark._arrow.schema import SPARK_SCHEMA, arrow_schema
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 from roquet.spark._read.batch import plan, read
 from roquet.spark._read.cluster_queries import ClusterQueries, client
 from roquet.spark._write.task import Task, write
@@ -186,7 +186,7 @@ def test_sink_and_source_have_keys(signed: str) -> None:
     options = WriteOptions.of(
         named | {"topic": "Rows", "delivery": "effectively-once", "sendTimeoutMs": "20000"}
     )
-    assert options.delivery is Delivery.EFFECTIVELY_ONCE
+    assert options.delivery is DeliveryGuarantee.EFFECTIVELY_ONCE
     task = Task("a" * 32, 0, 0)
     assert write(numbered(300), task, options).rows == 300
     wait_until(lambda: _knows(signed, "Rows"), "the route")

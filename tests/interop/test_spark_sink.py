@@ -10,7 +10,7 @@ import pytest
 
 from roquet.client._send.queue_choice import queue_of_key
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 from roquet.spark._write.task import Task, write
 from tests.interop.apache import JavaClients
 from tests.interop.ground import BROKER, Ground
@@ -84,7 +84,7 @@ def test_a_batch_that_runs_again_is_found(ground: Ground) -> None:
     options = WriteOptions(
         ground.namesrv,
         "Again",
-        delivery=Delivery.EFFECTIVELY_ONCE,
+        delivery=DeliveryGuarantee.EFFECTIVELY_ONCE,
         batch_rows=50,
         timeout_ms=20_000,
     )

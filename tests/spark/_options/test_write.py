@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from roquet.errors import OptionError
-from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 
 
 def test_options_come_in_any_case_with_usual_values_for_the_rest() -> None:
     options = WriteOptions.of(
         {"nameserver": "ns:1", "TOPIC": "orders", "delivery": "Effectively-Once", "retries": "0"}
     )
-    assert options == WriteOptions("ns:1", "orders", delivery=Delivery.EFFECTIVELY_ONCE, retries=0)
-    assert WriteOptions("ns:1").delivery is Delivery.AT_LEAST_ONCE
+    assert options == WriteOptions(
+        "ns:1", "orders", delivery=DeliveryGuarantee.EFFECTIVELY_ONCE, retries=0
+    )
+    assert WriteOptions("ns:1").delivery is DeliveryGuarantee.AT_LEAST_ONCE
 
 
 def test_every_option_has_its_field() -> None:

@@ -10,14 +10,14 @@ from roquet.client._net.session import Session
 from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig
-from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 from roquet.spark._write.broker import MasterRequests
 from tests.client.served import NAME_SERVER, Served
 from tests.simulation.simulation import Simulation
 
 T = TypeVar("T")
 OPTIONS: Final = WriteOptions(
-    NAME_SERVER, "T", delivery=Delivery.EFFECTIVELY_ONCE, timeout_ms=1000, batch_rows=5
+    NAME_SERVER, "T", delivery=DeliveryGuarantee.EFFECTIVELY_ONCE, timeout_ms=1000, batch_rows=5
 )
 
 

@@ -11,7 +11,7 @@ from itertools import chain
 import pytest
 
 from roquet.client.pull_consumer import PullConsumer
-from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 from roquet.spark._write.send import SinkError
 from roquet.spark._write.task import Task, write
 from tests.interop.processes import wait_until
@@ -81,7 +81,7 @@ def test_a_batch_does_not_run_again_without_a_broker_that_may_have_rows_of_it(pa
 
     topic = pair.topic()
     options = WriteOptions(
-        pair.name_server, topic, delivery=Delivery.EFFECTIVELY_ONCE, batch_rows=20
+        pair.name_server, topic, delivery=DeliveryGuarantee.EFFECTIVELY_ONCE, batch_rows=20
     )
     with pytest.raises(Died):
         write(then(numbered(400), die), TASK, options)

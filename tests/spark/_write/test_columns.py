@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
 from roquet.errors import OptionError
-from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 from roquet.spark._write.columns import check_columns
 
 OPTIONS = WriteOptions("ns:1", "orders")
@@ -55,7 +55,7 @@ def test_all_columns_together_are_fine() -> None:
         ),
         (
             schema(body="string", delayLevel="int"),
-            WriteOptions("ns:1", "orders", delivery=Delivery.EFFECTIVELY_ONCE),
+            WriteOptions("ns:1", "orders", delivery=DeliveryGuarantee.EFFECTIVELY_ONCE),
             "delayLevel is not possible with delivery=effectively-once",
         ),
     ],

@@ -17,7 +17,7 @@ import pytest
 from roquet.client._send.queue_choice import queue_of_key
 from roquet.errors import CallTimeout, ResponseError, RouteNotFound
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 from roquet.spark._write.rows import ROW_ID, RowError
 from roquet.spark._write.send import SinkError
 from roquet.spark._write.task import ROWS_MAX, Task, limited_slices, write
@@ -28,12 +28,15 @@ from tests.spark.written import ROW, numbered, numbers, stored, then
 
 pytestmark = pytest.mark.process
 
-EO = Delivery.EFFECTIVELY_ONCE
+EO = DeliveryGuarantee.EFFECTIVELY_ONCE
 TASK = Task("0" * 32, 5, 1)
 
 
 def options(
-    ground: Ground, topic: str, delivery: Delivery = Delivery.AT_LEAST_ONCE, **more: Any
+    ground: Ground,
+    topic: str,
+    delivery: DeliveryGuarantee = DeliveryGuarantee.AT_LEAST_ONCE,
+    **more: Any,
 ) -> WriteOptions:
     return WriteOptions(ground.namesrv, topic, delivery=delivery, batch_rows=20, **more)
 
@@ -128,9 +131,9 @@ def test_rows_that_differ_when_a_batch_runs_again_are_refused(ground: Ground, to
     assert len(stored(ground.namesrv, topic)) == 50
 
 
-@pytest.mark.parametrize("delivery", list(Delivery))
+@pytest.mark.parametrize("delivery", list(DeliveryGuarantee))
 def test_a_broker_that_dies_and_comes_back_loses_nothing(
-    ground: Ground, topic: str, delivery: Delivery
+    ground: Ground, topic: str, delivery: DeliveryGuarantee
 ) -> None:
     def restart() -> None:
         ground.broker.kill()

@@ -25,7 +25,7 @@ from roquet.spark._options.values import (
 )
 
 
-class Delivery(Enum):
+class DeliveryGuarantee(Enum):
     """Whether a task that runs again looks for the rows that its earlier attempts stored.
 
     AT_LEAST_ONCE: it does not, so rows that are sent again may be stored twice.
@@ -47,7 +47,7 @@ class WriteOptions:
     name_server: str
     topic: str | None = None
     group: str = "spark-roquet-sink"
-    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    delivery: DeliveryGuarantee = DeliveryGuarantee.AT_LEAST_ONCE
     timeout_ms: int = 10_000
     retries: int = 10
     compress_from_size: int | None = None
@@ -66,8 +66,8 @@ class WriteOptions:
         return cls(name_server(values), access=access(values), **parsed(values, _SIMPLE))
 
 
-def _delivery(name: str, text: str) -> Delivery:
-    return Delivery(one_of(name, text, [each.value for each in Delivery]))
+def _delivery(name: str, text: str) -> DeliveryGuarantee:
+    return DeliveryGuarantee(one_of(name, text, [each.value for each in DeliveryGuarantee]))
 
 
 def _tries(name: str, text: str) -> int:

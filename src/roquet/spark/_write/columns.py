@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 
 from roquet.errors import OptionError
 from roquet.spark._arrow.schema import unknown_column
-from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 
 _TEXT_MAP: Final = MapType(StringType(), StringType())
 
@@ -49,7 +49,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
         raise OptionError("columns: body is missing: add the message bodies, binary or string")
     if options.topic is None and "topic" not in names:
         raise OptionError("topic is missing: give the option topic, or a column of that name")
-    if options.delivery is Delivery.EFFECTIVELY_ONCE and "delayLevel" in names:
+    if options.delivery is DeliveryGuarantee.EFFECTIVELY_ONCE and "delayLevel" in names:
         raise OptionError(
             "columns: delayLevel is not possible with delivery=effectively-once: "
             "a delayed message cannot be found before it is delivered"

@@ -19,7 +19,7 @@ from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig
 from roquet.errors import RoquetError
 from roquet.spark._arrow.slices import Ints, indices, numbers_in
-from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 from roquet.spark._write.broker import MasterRequests
 from roquet.spark._write.encoding import encode_pieces
 from roquet.spark._write.journal import TopicJournal
@@ -140,7 +140,7 @@ class _Writing:
         """Choose the topic's queues, which stay the same for the whole task."""
         ask = partial(self._routes.queues, topic, self._options.timeout_ms)
         queues = await patiently(ask, self._options.retries)
-        if self._options.delivery is Delivery.EFFECTIVELY_ONCE:
+        if self._options.delivery is DeliveryGuarantee.EFFECTIVELY_ONCE:
             masters = MasterRequests(self._session, self._routes, self._unique_keys, self._options)
             journal = self._journals[topic] = TopicJournal(masters, self._task.id_front, queues)
             await journal.open()
