@@ -21,7 +21,7 @@ _MARK: Final = "roquetArchive"
 
 
 @dataclass(frozen=True)
-class Commit:
+class TableCommit:
     """One row of a table's history. `text` is the userMetadata."""
 
     version: int
@@ -36,7 +36,7 @@ def commit_text(progress: Mapping[MessageQueue, int], change: str) -> str:
     return json.dumps({_MARK: FORMAT, "progress": to_tree(progress.items()), "change": change})
 
 
-def progress_by(commits: Iterable[Commit]) -> Mapping[MessageQueue, int] | None:
+def progress_by(commits: Iterable[TableCommit]) -> Mapping[MessageQueue, int] | None:
     """The progress in the newest of roquet's commits that the table is based on; None without any.
 
     :param commits: the newest first.
@@ -53,7 +53,7 @@ def progress_by(commits: Iterable[Commit]) -> Mapping[MessageQueue, int] | None:
     return None
 
 
-def _restored(commit: Commit) -> int:
+def _restored(commit: TableCommit) -> int:
     """The version that a RESTORE went back to."""
     number = commit.parameters.get("version") or ""
     if not number.isdecimal():
@@ -64,7 +64,7 @@ def _restored(commit: Commit) -> int:
     return int(number)
 
 
-def _progress(commit: Commit) -> Mapping[MessageQueue, int] | None:
+def _progress(commit: TableCommit) -> Mapping[MessageQueue, int] | None:
     if _MARK not in commit.text:
         return None
     source = f"version {commit.version} of the table"

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark.pipelines.archive.backend import PARTITIONS, Archived, Compacted
-from roquet.spark.pipelines.archive.commits import Commit, commit_text, progress_by
+from roquet.spark.pipelines.archive.commits import TableCommit, commit_text, progress_by
 from roquet.spark.pipelines.archive.folder import is_url
 from roquet.spark.pipelines.archive.state import ArchiveError
 
@@ -34,7 +34,7 @@ MISSING: Final = (
 _CONFLICT: Final = "ConcurrentTransaction"
 _SCALA: Final = "2.13"
 _SIZES: Final = tuple(f"spark.databricks.delta.optimize.{kind}FileSize" for kind in ("min", "max"))
-_NONE: Final = Commit(-1)
+_NONE: Final = TableCommit(-1)
 """Stands for the newest commit of a table that does not exist yet."""
 
 
@@ -195,10 +195,10 @@ def _rows(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.format("delta").load(path)
 
 
-def _commits(spark: SparkSession, path: str, limit: int | None) -> list[Commit]:
+def _commits(spark: SparkSession, path: str, limit: int | None) -> list[TableCommit]:
     """The table's commits, the newest first; at most `limit`."""
     return [
-        Commit(
+        TableCommit(
             row.version,
             row.operation,
             row.userMetadata or "",
