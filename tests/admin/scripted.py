@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from roquet.admin.cluster import Cluster
+from roquet.admin.cluster import AdminClient
 from roquet.protocol.bodies.tables import BrokerData, ClusterInfo
 from roquet.protocol.json.dialect import dump_dialect
 from roquet.protocol.remoting.codes import RequestCode
@@ -79,11 +79,13 @@ class ScriptedCluster:
         """The codes of the requests that an address got."""
         return [request.code for to, request in self.requests if to == address]
 
-    def ask(self, work: Callable[[Cluster], Coroutine[Any, Any, T]], within_s: float = 100) -> T:
+    def ask(
+        self, work: Callable[[AdminClient], Coroutine[Any, Any, T]], within_s: float = 100
+    ) -> T:
         """Run `work` with a client of the cluster."""
 
         async def asking() -> T:
-            async with Cluster(NAME_SERVER) as cluster:
+            async with AdminClient(NAME_SERVER) as cluster:
                 return await work(cluster)
 
         return self._admin.call(asking, within_s)

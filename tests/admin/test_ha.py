@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from roquet.admin import ha
-from roquet.admin.cluster import Cluster
-from roquet.admin.ha import Member, Replicas, all_replicas, promote
+from roquet.admin.cluster import AdminClient
+from roquet.admin.ha import Replica, Replicas, all_replicas, promote
 from roquet.common.loop_time import now_s
 from roquet.errors import CallTimeout, ConnectionClosed, ResponseError
 from roquet.protocol.bodies.ha_status import FollowerStatus, HaStatus, SlaveStatus
@@ -35,8 +35,8 @@ def replies(start: int, end: int, status: HaStatus) -> dict[int, Reply]:
     }
 
 
-def member(broker_id: int, end: int | None) -> Member:
-    return Member("b", broker_id, f"10.0.1.{broker_id}:10911", 0, end, None)
+def replica(broker_id: int, end: int | None) -> Replica:
+    return Replica("b", broker_id, f"10.0.1.{broker_id}:10911", 0, end, None)
 
 
 # replicas
@@ -48,8 +48,8 @@ def test_master_and_slaves_say_where_their_logs_end(scripted: ScriptedCluster) -
 
     (replicas,) = scripted.ask(all_replicas)
 
-    master = Member("b", 0, MASTER, 100, 900, MASTERS_STATUS)
-    slave = Member("b", 1, SLAVE, 100, 700, SLAVES_STATUS)
+    master = Replica("b", 0, MASTER, 100, 900, MASTERS_STATUS)
+    slave = Replica("b", 1, SLAVE, 100, 700, SLAVES_STATUS)
     assert replicas == Replicas("b", (master, slave))
     assert replicas.master == master
     assert [replicas.lag(each) for each in replicas.members] == [0, 200]
@@ -75,7 +75,7 @@ def test_a_broker_of_apache_s_4_has_a_log_and_no_status(scripted: ScriptedCluste
 
     (replicas,) = scripted.ask(all_replicas)
 
-    assert replicas.members == (Member("b", 0, MASTER, 0, 900, None),)
+    assert replicas.members == (Replica("b", 0, MASTER, 0, 900, None),)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_broker_of_apache_s_4_has_a_log_and_no_status(scripted: ScriptedCluste
         ({RequestCode.GET_BROKER_HA_STATUS: says([])}, "JSON object expected"),
     ],
 )
-def test_a_member_that_does_not_answer_well_is_trouble_and_the_others_are_not(
+def test_a_replica_that_does_not_answer_well_is_trouble_and_the_others_are_not(
     scripted: ScriptedCluster, broken: dict[int, Reply], why: str
 ) -> None:
     scripted.broker(MASTER, replies(0, 900, MASTERS_STATUS) | broken)
@@ -103,7 +103,7 @@ def test_a_member_that_does_not_answer_well_is_trouble_and_the_others_are_not(
     assert replicas.lag(slave) is None
 
 
-def test_a_member_that_is_down_is_trouble(scripted: ScriptedCluster) -> None:
+def test_a_replica_that_is_down_is_trouble(scripted: ScriptedCluster) -> None:
     scripted.broker(MASTER, {}).kill()
 
     (replicas,) = scripted.ask(all_replicas)
@@ -126,14 +126,14 @@ def test_a_name_server_that_is_down_is_an_error(scripted: ScriptedCluster) -> No
 def test_the_lag_of_a_slave_is_what_the_master_has_more(
     master_end: int | None, slave_end: int | None, lag: int | None
 ) -> None:
-    slave = member(1, slave_end)
+    slave = replica(1, slave_end)
 
-    assert Replicas("b", (member(0, master_end), slave)).lag(slave) == lag
+    assert Replicas("b", (replica(0, master_end), slave)).lag(slave) == lag
 
 
 def test_without_a_master_there_is_no_lag() -> None:
-    slave = member(1, 5)
-    replicas = Replicas("b", (slave, member(2, 9)))
+    slave = replica(1, 5)
+    replicas = Replicas("b", (slave, replica(2, 9)))
 
     assert (replicas.master, replicas.lag(slave)) == (None, None)
 
@@ -207,7 +207,7 @@ def test_a_slave_that_asks_its_replicas_first_is_given_time(scripted: ScriptedCl
     scripted.broker(SLAVE, {RequestCode.PROMOTE_SLAVE: lambda _: None}, broker_id=1)
     waited: list[float] = []
 
-    async def promoting(cluster: Cluster) -> None:
+    async def promoting(cluster: AdminClient) -> None:
         began = now_s()
         with pytest.raises(CallTimeout):
             await promote(cluster, SLAVE, "SYNC_MASTER", fenced=False, forced=False)

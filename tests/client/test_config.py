@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from roquet import ClientConfig, ConfigError, Credentials, Tls
-from roquet.admin.cluster import Cluster
+from roquet.admin.cluster import AdminClient
 from roquet.client._net.client import Client
 from roquet.client.config import ClientOptions
 from roquet.client.consumer import Consumer
@@ -34,7 +34,7 @@ CLIENTS: dict[str, Callable[..., Client]] = {
     ),
     "Consumer": lambda server, **options: Consumer(server, "G", "T", **options),
     "PullConsumer": PullConsumer,
-    "Cluster": Cluster,
+    "AdminClient": AdminClient,
 }
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from roquet.admin.cluster import Cluster
+from roquet.admin.cluster import AdminClient
 from roquet.client.producer import Producer
 from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import RouteNotFound
@@ -126,7 +126,7 @@ class Guarded:
         self._running.close()
 
     async def _lists(self, address: str) -> bool:
-        async with Cluster(self.name_server, tls=self.tls) as cluster:
+        async with AdminClient(self.name_server, tls=self.tls) as cluster:
             return any(
                 address in broker.addresses.values()
                 for broker in (await cluster.brokers()).values()

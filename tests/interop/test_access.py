@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from roquet.admin.backlog import backlog
-from roquet.admin.cluster import Cluster
+from roquet.admin.cluster import AdminClient
 from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.client.pull_consumer import PullConsumer
@@ -158,15 +158,15 @@ async def test_a_topic_without_permission_is_refused(signed: str) -> None:
 
 
 async def test_admin_tools_ask_with_keys(signed: str) -> None:
-    async with Cluster(signed, credentials=ADMIN) as cluster:
+    async with AdminClient(signed, credentials=ADMIN) as cluster:
         (broker,) = (await cluster.brokers()).values()
         assert not (await backlog(cluster)).troubles
         await cluster.ask(broker.addresses[0], RequestCode.GET_BROKER_CONFIG)
         await cluster.ask(broker.addresses[0], RequestCode.UPDATE_BROKER_CONFIG)
-    async with Cluster(signed, credentials=KEYS) as cluster:
+    async with AdminClient(signed, credentials=KEYS) as cluster:
         with pytest.raises(AccessDenied, match=r"Need admin permission .*admin: true"):
             await cluster.ask(broker.addresses[0], RequestCode.UPDATE_BROKER_CONFIG)
-    async with Cluster(signed) as cluster:
+    async with AdminClient(signed) as cluster:
         assert "No accessKey" in "".join((await backlog(cluster, ["G"])).troubles)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from roquet.admin.cluster import Cluster
+from roquet.admin.cluster import AdminClient
 from roquet.errors import RoquetError
 from roquet.protocol.bodies.tables import BrokerData, GroupTable, parse, queue_of_key
 from roquet.protocol.headers.admin import GroupHeader
@@ -48,7 +48,7 @@ class Backlog:
     troubles: tuple[str, ...]
 
 
-async def backlog(cluster: Cluster, groups: Sequence[str] = ()) -> Backlog:
+async def backlog(cluster: AdminClient, groups: Sequence[str] = ()) -> Backlog:
     """Ask all brokers for the backlogs of groups: the master, or a slave if there is no master.
 
     :param groups: the groups; empty means all groups that a broker has.
@@ -65,7 +65,7 @@ async def backlog(cluster: Cluster, groups: Sequence[str] = ()) -> Backlog:
     )
 
 
-async def _of_broker(cluster: Cluster, broker: BrokerData, groups: Sequence[str]) -> Backlog:
+async def _of_broker(cluster: AdminClient, broker: BrokerData, groups: Sequence[str]) -> Backlog:
     if not broker.addresses:
         return Backlog((), (f"{broker.broker_name}: the name server has no address of it",))
     address = broker.addresses[min(broker.addresses)]
@@ -77,14 +77,14 @@ async def _of_broker(cluster: Cluster, broker: BrokerData, groups: Sequence[str]
     return Backlog(tuple(found), ())
 
 
-async def _groups(cluster: Cluster, address: str) -> list[str]:
+async def _groups(cluster: AdminClient, address: str) -> list[str]:
     table = await cluster.ask_for(
         address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable.from_json
     )
     return sorted(table.groups)
 
 
-async def _of_group(cluster: Cluster, address: str, group: str) -> list[QueueBacklog]:
+async def _of_group(cluster: AdminClient, address: str, group: str) -> list[QueueBacklog]:
     answer = await cluster.ask(address, RequestCode.GET_CONSUME_STATS, GroupHeader(group).write())
     return parse(answer.body, partial(_queues_of, group))
 

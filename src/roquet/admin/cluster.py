@@ -16,7 +16,7 @@ TIMEOUT_MS: Final = 5000
 T = TypeVar("T")
 
 
-class Cluster(Client):
+class AdminClient(Client):
     """A client of a cluster for administration: asks name servers and brokers."""
 
     async def brokers(self) -> Mapping[str, BrokerData]:

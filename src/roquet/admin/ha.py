@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.admin.cluster import Cluster
+from roquet.admin.cluster import AdminClient
 from roquet.errors import CallTimeout, ResponseError, RoquetError
 from roquet.protocol.bodies.ha_status import HaStatus, LogRange
 from roquet.protocol.bodies.tables import MASTER_ID, BrokerData
@@ -20,7 +20,7 @@ LISTED_PERIOD_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Replica:
     """A master or slave, and its state.
 
     `start` and `end` are the physical offsets at which its log starts and ends; None if it did not
@@ -42,22 +42,22 @@ class Replicas:
     """The brokers that share a broker name: the master (id 0), if there is one, and slaves."""
 
     name: str
-    members: tuple[Member, ...]
+    members: tuple[Replica, ...]
 
     @property
-    def master(self) -> Member | None:
-        return next((member for member in self.members if member.broker_id == MASTER_ID), None)
+    def master(self) -> Replica | None:
+        return next((replica for replica in self.members if replica.broker_id == MASTER_ID), None)
 
-    def lag(self, member: Member) -> int | None:
-        """The lag of a member in bytes; None if it or the master did not answer."""
+    def lag(self, replica: Replica) -> int | None:
+        """The lag of a replica in bytes; None if it or the master did not answer."""
         master = self.master
-        if master is None or master.end is None or member.end is None:
+        if master is None or master.end is None or replica.end is None:
             return None
-        return max(0, master.end - member.end)
+        return max(0, master.end - replica.end)
 
 
-async def all_replicas(cluster: Cluster, name: str | None = None) -> list[Replicas]:
-    """Ask the members of all broker names, or of one, for their state.
+async def all_replicas(cluster: AdminClient, name: str | None = None) -> list[Replicas]:
+    """Ask the replicas of all broker names, or of one, for their state.
 
     :raises ConnectionClosed, CallTimeout: no name server answers.
     """
@@ -66,22 +66,26 @@ async def all_replicas(cluster: Cluster, name: str | None = None) -> list[Replic
     return list(await asyncio.gather(*(_replicas(cluster, data) for data in wanted)))
 
 
-async def _replicas(cluster: Cluster, data: BrokerData) -> Replicas:
-    members = (_member(cluster, data.broker_name, *each) for each in sorted(data.addresses.items()))
-    return Replicas(data.broker_name, tuple(await asyncio.gather(*members)))
+async def _replicas(cluster: AdminClient, data: BrokerData) -> Replicas:
+    replicas = (
+        _replica(cluster, data.broker_name, *each) for each in sorted(data.addresses.items())
+    )
+    return Replicas(data.broker_name, tuple(await asyncio.gather(*replicas)))
 
 
-async def _member(cluster: Cluster, name: str, broker_id: int, address: str) -> Member:
+async def _replica(cluster: AdminClient, name: str, broker_id: int, address: str) -> Replica:
     try:
         log = await cluster.ask_for(
             address, RequestCode.GET_BROKER_RUNTIME_INFO, LogRange.from_json
         )
-        return Member(name, broker_id, address, log.start, log.end, await _status(cluster, address))
+        return Replica(
+            name, broker_id, address, log.start, log.end, await _status(cluster, address)
+        )
     except (RoquetError, ValueError) as error:
-        return Member(name, broker_id, address, None, None, None, str(error))
+        return Replica(name, broker_id, address, None, None, None, str(error))
 
 
-async def _status(cluster: Cluster, address: str) -> HaStatus | None:
+async def _status(cluster: AdminClient, address: str) -> HaStatus | None:
     try:
         return await cluster.ask_for(address, RequestCode.GET_BROKER_HA_STATUS, HaStatus.from_json)
     except ResponseError as error:
@@ -90,7 +94,9 @@ async def _status(cluster: Cluster, address: str) -> HaStatus | None:
         raise
 
 
-async def promote(cluster: Cluster, address: str, role: str, *, fenced: bool, forced: bool) -> None:
+async def promote(
+    cluster: AdminClient, address: str, role: str, *, fenced: bool, forced: bool
+) -> None:
     """Promote the slave at `address`, and wait until a name server lists it as master.
 
     :param address: the slave's address, as the name servers list it.
@@ -115,5 +121,5 @@ async def promote(cluster: Cluster, address: str, role: str, *, fenced: bool, fo
         raise CallTimeout(text) from None
 
 
-async def _is_master(cluster: Cluster, address: str) -> bool:
+async def _is_master(cluster: AdminClient, address: str) -> bool:
     return any(data.master == address for data in (await cluster.brokers()).values())

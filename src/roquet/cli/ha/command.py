@@ -17,8 +17,8 @@ from roquet.cli.output import end, json_option, show, table
 from roquet.errors import RoquetError
 
 if TYPE_CHECKING:
-    from roquet.admin.cluster import Cluster
-    from roquet.admin.ha import Member, Replicas
+    from roquet.admin.cluster import AdminClient
+    from roquet.admin.ha import Replica, Replicas
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def status(name_server: str, name: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found]))
         return
-    table(("BROKER", "ID", "ADDRESS", "LOG END", "LAG", "STATE", "REASON"), _member_rows(found))
+    table(("BROKER", "ID", "ADDRESS", "LOG END", "LAG", "STATE", "REASON"), _replica_rows(found))
     seen = list(_slave_rows(found))
     if seen:
         click.echo()
@@ -165,30 +165,30 @@ def rejoin(
         end(str(error))
 
 
-def _member_rows(found: list[Replicas]) -> Iterator[tuple[str, ...]]:
+def _replica_rows(found: list[Replicas]) -> Iterator[tuple[str, ...]]:
     for replicas in found:
-        for member in replicas.members:
-            state, reason = _state(member)
-            lag = None if member.broker_id == 0 else replicas.lag(member)
+        for replica in replicas.members:
+            state, reason = _state(replica)
+            lag = None if replica.broker_id == 0 else replicas.lag(replica)
             yield (
-                member.name,
-                str(member.broker_id),
-                member.address,
-                _count(member.end),
+                replica.name,
+                str(replica.broker_id),
+                replica.address,
+                _count(replica.end),
                 _count(lag),
                 state,
                 reason,
             )
 
 
-def _state(member: Member) -> tuple[str, str]:
-    if member.end is None:
-        return "no answer", member.trouble
-    if member.status is None:
+def _state(replica: Replica) -> tuple[str, str]:
+    if replica.end is None:
+        return "no answer", replica.trouble
+    if replica.status is None:
         return "unknown", "the broker does not support the request, as Apache's 4.x"
-    follower = member.status.follower
+    follower = replica.status.follower
     state, reason = ("master", "") if follower is None else (follower.state, follower.reason)
-    return state, "; ".join(filter(None, (reason, member.status.trouble)))
+    return state, "; ".join(filter(None, (reason, replica.status.trouble)))
 
 
 def _slave_rows(found: list[Replicas]) -> Iterator[tuple[str, ...]]:
@@ -213,12 +213,12 @@ def _count(number: int | None) -> str:
     return _NOTHING if number is None else f"{number:,}"
 
 
-def run(name_server: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Return the result of `work` with a connected cluster; an error ends the command."""
-    from roquet.admin.cluster import Cluster
+def run(name_server: str, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """Return the result of `work` with a connected client; an error ends the command."""
+    from roquet.admin.cluster import AdminClient
 
     async def inside() -> T:
-        async with Cluster(name_server, **access()) as cluster:
+        async with AdminClient(name_server, **access()) as cluster:
             return await work(cluster)
 
     try:

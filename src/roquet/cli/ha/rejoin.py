@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from roquet.admin.cluster import Cluster
+from roquet.admin.cluster import AdminClient
 from roquet.broker.config.broker import BrokerConfig, save_role
 from roquet.broker.config.store import BrokerRole
 from roquet.broker.ha.rejoin import Divergence, RejoinStore
@@ -68,7 +68,7 @@ async def _master_and_id(
         return master, broker_id
     if not config.name_servers:
         raise ConfigError("no name server is configured: give --namesrv, or --master and --id")
-    async with Cluster(config.namesrv_addr, **access()) as cluster:
+    async with AdminClient(config.namesrv_addr, **access()) as cluster:
         brokers = await cluster.brokers()
     listed = brokers.get(config.broker_name)
     known = {} if listed is None else listed.addresses

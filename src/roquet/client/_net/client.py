@@ -9,7 +9,7 @@ from roquet.client.config import ClientConfig, ClientOptions
 
 
 class Client:
-    """The base class of producers, consumers and `admin.Cluster`. Use it with `async with`.
+    """The base class of producers, consumers and `AdminClient`. Use it with `async with`.
 
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
     :param options: parameters of `ClientConfig`; they replace those of a given config.

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from roquet.admin.access import Access
 from roquet.admin.backlog import Backlog, QueueBacklog, backlog
-from roquet.admin.cluster import Cluster
+from roquet.admin.cluster import AdminClient
 from roquet.common.runtime import Runtime
 from roquet.errors import RoquetError
 from roquet.spark.pipelines._shared.page import page, paragraph, table
@@ -120,7 +120,7 @@ class _Sampling:
         self.told(found)
 
     async def _ask(self) -> Backlog:
-        async with Cluster(self.job.name_server, **self.job.access) as cluster:
+        async with AdminClient(self.job.name_server, **self.job.access) as cluster:
             return await backlog(cluster, self.job.groups)
 
     def write(self) -> None:
