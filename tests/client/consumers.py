@@ -30,6 +30,14 @@ def consumer(
     )
 
 
+def ordered(cluster: FakeCluster, **options: Any) -> Consumer:
+    return consumer(cluster, ordered=True, **options)
+
+
+def queue(number: int) -> MessageQueue:
+    return MessageQueue("T", "broker-a", number)
+
+
 def fill(
     broker: FakeBroker, count: int, topic: str = "T", queues: int = 1, properties: str = ""
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from roquet.client.consumer import Consumer
 from roquet.errors import ConfigError, ConnectionClosed, MessageError
-from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
 from tests.client.consumers import bodies, consumer, fill, stored
 
@@ -68,21 +67,6 @@ def test_several_topics_come_each_with_its_tags(cluster: FakeCluster, broker: Fa
     fill(broker, 2, "T", properties="TAGS\x01a")
     fill(broker, 2, "U")
     assert cluster.run(consume) == {b"0", b"1"}
-
-
-def test_a_topic_that_is_created_later_is_consumed_then(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def consume() -> list[bytes]:
-        async with consumer(cluster, "later") as c:
-            await asyncio.sleep(50)
-            fill(broker, 1, "later")
-            began = cluster.sim.now_s
-            found = await bodies(c, 1)
-            assert cluster.sim.now_s - began < 4
-            return found
-
-    assert cluster.run(consume) == [b"0"]
 
 
 def test_without_a_name_server_the_consumer_does_not_start(cluster: FakeCluster) -> None:
@@ -274,15 +258,3 @@ def test_a_new_group_starts_at_the_first_message_that_is_left(
     broker.log.removed["T", 0] = 5
     assert cluster.run(consume) == [b"5"]
     assert cluster.sim.now_s < 9, "without a detour over an illegal offset"
-
-
-def test_a_queue_whose_start_cannot_be_found_is_tried_again_with_the_next_division(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def consume() -> list[bytes]:
-        async with consumer(cluster) as c:
-            return await bodies(c, 1)
-
-    fill(broker, 1)
-    broker.script[RequestCode.QUERY_CONSUMER_OFFSET] = [1] * 9
-    assert cluster.run(consume) == [b"0"]

@@ -7,45 +7,20 @@ from typing import Any
 
 import pytest
 
-from roquet.client._send.sender import IN_FLIGHT_MAX
 from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer, SendStatus
 from roquet.errors import (
-    CallTimeout,
     ConfigError,
     ConnectionClosed,
     MessageError,
-    ResponseError,
     RouteNotFound,
 )
 from roquet.protocol.records.message import Message, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
-from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
+from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
+from tests.client.producers import bodies, producer
 
 SEND = RequestCode.SEND_MESSAGE_V2
-
-
-def producer(
-    cluster: FakeCluster, name_server: str = NAME_SERVER, timeout_ms: int = 3000
-) -> Producer:
-    runtime = cluster.client.runtime() if cluster.client.is_running else None
-    return Producer(
-        name_server, "P", timeout_ms=timeout_ms, client_id=f"{CLIENT}@test", runtime=runtime
-    )
-
-
-@pytest.fixture
-def other(cluster: FakeCluster) -> FakeBroker:
-    return cluster.broker("10.0.2.1:10911", "broker-b")
-
-
-def bodies(broker: FakeBroker, topic: str = "T") -> list[bytes]:
-    return [
-        record.body
-        for key in sorted(broker.log.queues)
-        if key[0] == topic
-        for record in broker.log.queues[key]
-    ]
 
 
 def test_a_send_says_where_the_message_is(cluster: FakeCluster, broker: FakeBroker) -> None:
@@ -143,93 +118,6 @@ def test_a_topic_that_nobody_would_create_is_an_error(cluster: FakeCluster) -> N
         cluster.run(send)
 
 
-def test_messages_are_spread_over_all_queues(
-    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
-) -> None:
-    async def send() -> set[MessageQueue]:
-        async with producer(cluster) as p:
-            return {(await p.send("T", b"hi")).queue for _ in range(8)}
-
-    cluster.create("T", "broker-a")
-    cluster.create("T", "broker-b")
-    assert len(cluster.run(send)) == 8
-
-
-@pytest.mark.parametrize("code", [17, 14, 1, 16, 204, 205, 2])
-def test_a_refusal_that_another_broker_may_not_share_is_tried_there(
-    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker, code: int
-) -> None:
-    async def send() -> list[str]:
-        async with producer(cluster) as p:
-            return [(await p.send("T", b"hi")).queue.broker_name for _ in range(2)]
-
-    cluster.create("T", "broker-a")
-    cluster.create("T", "broker-b")
-    broker.script[SEND] = [code] * 9
-    assert cluster.run(send) == ["broker-b"] * 2
-
-
-@pytest.mark.parametrize("code", [13, 26])
-def test_any_other_refusal_is_an_error_at_once(
-    cluster: FakeCluster, broker: FakeBroker, code: int
-) -> None:
-    async def send() -> None:
-        async with producer(cluster) as p:
-            await p.send("T", b"hi")
-
-    broker.script[SEND] = [code]
-    with pytest.raises(ResponseError, match=f"10.0.1.1:10911 answered code {code}: scripted"):
-        cluster.run(send)
-    assert len(broker.requests[SEND]) == 1
-
-
-def test_after_three_tries_the_refusal_is_the_caller_s(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def send() -> None:
-        async with producer(cluster) as p:
-            await p.send("T", b"hi")
-
-    broker.script[SEND] = [14] * 9
-    with pytest.raises(ResponseError, match="code 14"):
-        cluster.run(send)
-    assert len(broker.requests[SEND]) == 3
-    assert len({request.fields["i"] for request in broker.requests[SEND]}) == 1, (
-        "every try carries the same id"
-    )
-
-
-def test_one_budget_of_time_holds_for_all_tries(cluster: FakeCluster, broker: FakeBroker) -> None:
-    async def send() -> float:
-        async with producer(cluster) as p:
-            await p.send("T", b"first")
-            broker.script[SEND] = [SILENCE] * 9
-            began = cluster.sim.now_s
-            with pytest.raises(CallTimeout):
-                await p.send("T", b"hi")
-            return cluster.sim.now_s - began
-
-    assert cluster.run(send) == pytest.approx(3, abs=0.01)
-
-
-def test_a_broker_that_is_gone_is_replaced_by_another_and_forgotten(
-    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
-) -> None:
-    async def send() -> list[str]:
-        async with producer(cluster) as p:
-            await p.queues("T")
-            broker.host.kill()
-            cluster.listed.discard(broker.address)
-            return [(await p.send("T", b"hi")).queue.broker_name for _ in range(8)]
-
-    cluster.create("T", "broker-a")
-    cluster.create("T", "broker-b")
-    assert cluster.run(send) == ["broker-b"] * 8
-    assert cluster.route_requests.count("T") == 2, (
-        "asked for once, and once more when the broker was gone"
-    )
-
-
 def test_a_restarted_broker_is_found_again(cluster: FakeCluster, broker: FakeBroker) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
@@ -281,53 +169,6 @@ def test_a_master_that_is_back_is_found_with_the_next_send(
     cluster.create("T", "broker-a")
     cluster.run(send)
     assert bodies(broker) == [b"after"]
-
-
-def test_a_broker_that_is_busy_is_not_asked_again_at_once(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def send() -> float:
-        async with producer(cluster) as p:
-            await p.queues("T")
-            began = cluster.sim.now_s
-            await p.send("T", b"hi")
-            return cluster.sim.now_s - began
-
-    broker.script[SEND] = [2]
-    assert 0.1 <= cluster.run(send) < 0.2
-
-
-def test_messages_of_one_key_keep_their_queue_and_their_order(
-    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
-) -> None:
-    async def send() -> set[MessageQueue]:
-        async with producer(cluster) as p:
-            queues = set()
-            for number in range(5):
-                queues.add((await p.send("T", b"%d" % number, sharding_key="order-1")).queue)
-            return queues
-
-    cluster.create("T", "broker-a")
-    cluster.create("T", "broker-b")
-    broker.script[SEND] = other.script[SEND] = [1, 14]
-    assert len(cluster.run(send)) == 1
-    assert bodies(broker) + bodies(other) == [b"%d" % number for number in range(5)]
-
-
-def test_a_message_for_one_queue_goes_nowhere_else(
-    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
-) -> None:
-    async def send() -> None:
-        async with producer(cluster) as p:
-            await p.send("T", b"hi", queue=MessageQueue("T", "broker-a", 2))
-
-    cluster.create("T", "broker-a")
-    cluster.create("T", "broker-b")
-    broker.script[SEND] = [14] * 3
-    with pytest.raises(ResponseError, match="code 14"):
-        cluster.run(send)
-    assert {request.fields["e"] for request in broker.requests[SEND]} == {"2"}
-    assert other.requests[SEND] == []
 
 
 def test_a_queue_of_another_topic_is_refused(cluster: FakeCluster, broker: FakeBroker) -> None:
@@ -388,76 +229,6 @@ def test_nothing_of_a_batch_is_sent_when_one_message_cannot_be(
     assert broker.requests[RequestCode.SEND_BATCH_MESSAGE] == []
 
 
-def test_a_one_way_send_waits_for_no_answer(cluster: FakeCluster, broker: FakeBroker) -> None:
-    async def send() -> str:
-        async with producer(cluster) as p:
-            return await p.send_one_way("T", b"hi")
-
-    broker.script[SEND] = [SILENCE]
-    message_id = cluster.run(send)
-    (request,) = broker.requests[SEND]
-    assert request.is_one_way
-    assert message_id in request.fields["i"]
-
-
-def test_thousands_of_sends_at_once_wait_their_turn_before_their_time_runs(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def send() -> None:
-        async with producer(cluster) as p:
-            broker.script[SEND] = [SILENCE] * IN_FLIGHT_MAX
-            sends = [
-                asyncio.create_task(p.send("T", b"%d" % number))
-                for number in range(3 * IN_FLIGHT_MAX)
-            ]
-            await asyncio.sleep(2.9)
-            assert len(broker.requests[SEND]) == IN_FLIGHT_MAX
-            await asyncio.wait(sends)
-            assert [send.exception() for send in sends[IN_FLIGHT_MAX:]] == [None] * (
-                2 * IN_FLIGHT_MAX
-            )
-            assert all(send.exception() for send in sends[:IN_FLIGHT_MAX])
-
-    cluster.run(send)
-
-
-def test_a_cancelled_send_gives_its_turn_to_another(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def send() -> None:
-        async with producer(cluster) as p:
-            broker.script[SEND] = [SILENCE] * IN_FLIGHT_MAX
-            silent = [asyncio.create_task(p.send("T", b"silent")) for _ in range(IN_FLIGHT_MAX)]
-            waiting = asyncio.create_task(p.send("T", b"cancelled while it waits"))
-            last = asyncio.create_task(p.send("T", b"last"))
-            await asyncio.sleep(1)
-            for task in (*silent, waiting):
-                task.cancel()
-            await last
-
-    cluster.run(send)
-    assert bodies(broker) == [b"last"]
-
-
-def test_a_connection_is_replaced_after_two_timeouts_in_a_row_but_not_after_one(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def send() -> None:
-        async with producer(cluster, timeout_ms=500) as p:
-            for silent in (0, 1, 0, 2, 0):
-                broker.script[SEND] = [SILENCE] * silent
-                for _ in range(silent):
-                    with pytest.raises(CallTimeout):
-                        await p.send("T", b"lost")
-                if not silent:
-                    await p.send("T", b"stored")
-
-    cluster.run(send)
-    first, _, after_one, _, _, after_two = (request.opaque for request in broker.requests[SEND])
-    assert first < after_one, "still the same connection"
-    assert after_two == 1, "the first request of a new connection"
-
-
 def test_the_next_name_server_is_asked_when_one_is_gone(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
@@ -486,33 +257,6 @@ def test_without_any_name_server_the_error_names_all(cluster: FakeCluster) -> No
 def test_an_address_that_is_none_is_refused_at_once(text: str) -> None:
     with pytest.raises(ConfigError):
         Producer(text, "P")
-
-
-def test_brokers_know_a_producer_by_its_heartbeats_until_it_leaves(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def send() -> None:
-        async with producer(cluster) as p:
-            await p.send("T", b"hi")
-            await asyncio.sleep(65)
-
-    cluster.run(send)
-    assert len(broker.requests[RequestCode.HEART_BEAT]) == 3, "at once, and each 30 s"
-    (good_bye,) = broker.requests[RequestCode.UNREGISTER_CLIENT]
-    assert good_bye.fields == {"clientID": f"{CLIENT}@test", "producerGroup": "P"}
-
-
-def test_a_producer_s_heartbeats_go_to_masters_only(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def send() -> None:
-        async with producer(cluster) as p:
-            await p.send("T", b"hi")
-            await asyncio.sleep(1)
-
-    slave = cluster.broker("10.0.1.2:10911", broker_id=1, log=broker.log)
-    cluster.run(send)
-    assert slave.requests == {}
 
 
 def test_nothing_of_a_closed_producer_is_left(cluster: FakeCluster, broker: FakeBroker) -> None:

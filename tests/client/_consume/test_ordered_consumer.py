@@ -6,7 +6,6 @@ See docs/protocol/consuming.md#orderly-consumption.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -14,13 +13,15 @@ from roquet.client.consumer import Consumer
 from roquet.protocol.bodies.tables import QueueLocks, parse
 from roquet.protocol.records.message import COMPRESSED, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
-from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
-from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, reset, stored, within
-
-
-def ordered(cluster: FakeCluster, **options: Any) -> Consumer:
-    return consumer(cluster, ordered=True, **options)
-
+from tests.client.cluster import SILENCE, FakeBroker, FakeCluster
+from tests.client.consumers import (
+    bodies,
+    fill,
+    ordered,
+    queue,
+    stored,
+    within,
+)
 
 OF_RETRIES = MessageQueue("%RETRY%G", "broker-a", 0)
 
@@ -30,10 +31,6 @@ def requested(broker: FakeBroker, code: RequestCode) -> list[set[MessageQueue]]:
     return [
         set(parse(request.body, QueueLocks.from_json).queues) for request in broker.requests[code]
     ]
-
-
-def queue(number: int) -> MessageQueue:
-    return MessageQueue("T", "broker-a", number)
 
 
 def test_the_next_message_of_a_queue_comes_when_the_one_before_is_dealt_with(
@@ -137,21 +134,6 @@ def test_without_a_maximum_a_message_is_never_given_up(
     assert cluster.run(consume) == 40
 
 
-def test_a_queue_is_not_consumed_before_it_is_locked(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    async def consume() -> list[bytes]:
-        async with ordered(cluster) as c:
-            assert sorted(await bodies(c, 2)) == [b"1", b"3"]
-            assert await within(c, 5) == []
-            del broker.locks[queue(0)]
-            return await bodies(c, 2)
-
-    fill(broker, 4, queues=2)
-    broker.locks[queue(0)] = "somebody"
-    assert cluster.run(consume) == [b"0", b"2"]
-
-
 def test_locks_are_taken_renewed_and_given_back_with_one_request_a_broker(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
@@ -183,18 +165,6 @@ def test_a_broker_that_was_away_is_asked_for_the_locks_as_soon_as_it_is_back(
             assert set(broker.locks) == {queue(0), OF_RETRIES}
 
     fill(broker, 1)
-    cluster.run(consume)
-
-
-def test_a_queue_whose_lock_is_lost_is_let_go(cluster: FakeCluster, broker: FakeBroker) -> None:
-    async def consume() -> None:
-        async with ordered(cluster) as c:
-            broker.locks[queue(0)] = "somebody"
-            await asyncio.sleep(21)
-            assert queue(0) not in c.assigned()
-            assert queue(1) in c.assigned()
-
-    fill(broker, 2, queues=2)
     cluster.run(consume)
 
 
@@ -236,25 +206,6 @@ def test_a_renewal_that_fails_is_tried_again_before_the_lock_ends(
     cluster.run(consume)
 
 
-def test_a_queue_that_is_back_waits_until_the_message_that_was_under_way_is_dealt_with(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    """Set back to its start by an administrator while a task works on its first message."""
-
-    async def consume() -> None:
-        async with ordered(cluster) as c:
-            (working,) = await c.get_many(1)
-            reset(broker, {queue(0): 0})
-            assert await within(c, 30) == []
-            assert queue(0) in broker.locks or not c.assigned() & {queue(0)}
-            working.ack()
-            assert await bodies(c, 2) == [b"0", b"1"]
-            assert broker.locks[queue(0)]
-
-    fill(broker, 2)
-    cluster.run(consume)
-
-
 def test_one_that_cannot_be_opened_is_a_dead_letter_and_the_next_comes(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
@@ -267,80 +218,3 @@ def test_one_that_cannot_be_opened_is_a_dead_letter_and_the_next_comes(
     broker.store("T", 0, b"next")
     assert cluster.run(consume) == [b"next"]
     assert len(broker.requests[RequestCode.SEND_MESSAGE_V2]) == 1
-
-
-def test_a_queue_changes_hands_after_its_message_is_dealt_with(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    """Two members share two queues; the one that had both works on a message of each meanwhile."""
-
-    async def first() -> None:
-        async with ordered(cluster) as c:
-            working = await c.get_many(2)
-            other.start(second)
-            await asyncio.sleep(5)
-            assert got == [], "the queue is still locked"
-            for message in working:
-                message.ack()
-            await asyncio.sleep(10)
-
-    async def second() -> None:
-        async with ordered(cluster, host=other) as c:
-            while True:
-                got.extend([message.body for message in await c.get_many()])
-
-    got: list[bytes] = []
-    other = cluster.sim.host(OTHER_CLIENT)
-    fill(broker, 4, queues=2)
-    cluster.run(first)
-    assert got in ([b"2"], [b"3"]), (
-        "what was acknowledged before the lock was given back does not come again"
-    )
-
-
-def test_a_reset_holds_although_a_message_was_under_way(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    """That the message is dealt with counts for nothing: the queue goes on where the administrator
-    wants it to.
-    """
-
-    async def consume() -> list[bytes]:
-        async with ordered(cluster) as c:
-            (working,) = await c.get_many(1)
-            reset(broker, {queue(0): 0})
-            await asyncio.sleep(5)
-            working.ack()
-            return await bodies(c, 3)
-
-    fill(broker, 3)
-    assert cluster.run(consume) == [b"0", b"1", b"2"]
-
-
-def test_a_lock_that_is_lost_before_its_queue_s_start_is_known_is_none(
-    cluster: FakeCluster, broker: FakeBroker
-) -> None:
-    """The master restarts and gives it to another member while the slave is asked where the group
-    is.
-    """
-    cluster.broker("10.0.1.2:10911", broker_id=1, log=broker.log)
-
-    async def consume() -> None:
-        async with ordered(cluster) as c:
-            assert queue(0) not in c.assigned()
-            broker.script[RequestCode.QUERY_CONSUMER_OFFSET] = [SILENCE] * 9
-            del broker.locks[queue(0)]
-            broker.tell_members("G")
-            await asyncio.sleep(1)
-            assert broker.locks[queue(0)] == f"{CLIENT}@test"
-            broker.locks[queue(0)] = "somebody"
-            broker.tell_members("G")
-            await asyncio.sleep(15)
-            assert queue(0) not in c.assigned()
-            assert await within(c, 1) == []
-            del broker.locks[queue(0)]
-            assert await bodies(c, 1) == [b"0"]
-
-    fill(broker, 1)
-    broker.locks[queue(0)] = "somebody"
-    cluster.run(consume)

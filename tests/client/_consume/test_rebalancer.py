@@ -1,0 +1,159 @@
+"""Which queues a member gets: when it asks, whom, and what resets have to do with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from roquet.client.consumer import Consumer
+from roquet.protocol.json.dialect import ObjectKeys, dump_dialect
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from tests.client.cluster import CLIENT, FakeBroker, FakeCluster
+from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, reset, stored
+
+
+def members(cluster: FakeCluster, *hosts: str) -> list[Consumer]:
+    """One running member of the group on each host."""
+    started: list[Consumer] = []
+    for address in hosts:
+        host = cluster.sim.host(address)
+        host.boot()
+        started.append(consumer(cluster, host=host))
+
+        async def stay(member: Consumer = started[-1]) -> None:
+            async with member:
+                await asyncio.sleep(10_000)
+
+        host.start(stay)
+        cluster.sim.run_for(1)
+    return started
+
+
+def of_topic(member: Consumer) -> set[int]:
+    return {queue.queue_id for queue in member.assigned() if queue.topic == "T"}
+
+
+def test_a_second_member_takes_half_of_the_queues_at_once(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    fill(broker, 0, queues=4)
+    one, two = members(cluster, CLIENT, OTHER_CLIENT)
+    assert (of_topic(one), of_topic(two)) == ({0, 1}, {2, 3})
+
+
+def test_while_no_broker_tells_the_members_everybody_keeps_his_queues(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    fill(broker, 0, queues=4)
+    one, two = members(cluster, CLIENT, OTHER_CLIENT)
+    broker.script[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = [ResponseCode.SYSTEM_ERROR] * 4
+    cluster.sim.run_for(25)
+    assert len(broker.script[RequestCode.GET_CONSUMER_LIST_BY_GROUP]) < 4, "nobody has asked"
+    assert (of_topic(one), of_topic(two)) == ({0, 1}, {2, 3})
+
+
+def test_a_member_that_leaves_gives_its_queues_to_the_others_at_once(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    fill(broker, 0, queues=4)
+    one, two = members(cluster, CLIENT, OTHER_CLIENT)
+
+    async def leave() -> None:
+        await one.__aexit__(None, None, None)
+
+    cluster.run(leave)
+    cluster.sim.run_for(1)
+    assert of_topic(two) == {0, 1, 2, 3}
+
+
+def test_a_member_that_dies_gives_its_queues_to_the_others_at_once(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    fill(broker, 0, queues=4)
+    _, two = members(cluster, CLIENT, OTHER_CLIENT)
+    cluster.client.kill()
+    cluster.sim.run_for(1)
+    assert of_topic(two) == {0, 1, 2, 3}
+
+
+def test_who_was_forgotten_by_a_restarted_broker_says_so_before_it_gives_up_queues(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    fill(broker, 0, queues=4)
+    (one,) = members(cluster, CLIENT)
+    broker.host.kill()
+    broker.start()
+    cluster.sim.run_for(25)
+    assert of_topic(one) == {0, 1, 2, 3}
+    assert list(broker.members["G"]) == [f"{CLIENT}@test"]
+
+
+def test_a_reset_takes_the_group_back_to_the_offsets_given(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> tuple[list[bytes], list[bytes]]:
+        async with consumer(cluster) as c:
+            before = await bodies(c, 4)
+            table = ObjectKeys({'{"brokerName":"broker-a","queueId":0,"topic":"T"}': 1})
+            request = Command(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                {"topic": "T", "group": "G", "timestamp": "0"},
+            )
+            request.body = dump_dialect({"offsetTable": table})
+            broker.members["G"][f"{CLIENT}@test"].calls.notify(request)
+            return before, await bodies(c, 3)
+
+    fill(broker, 4)
+    assert cluster.run(consume) == ([b"0", b"1", b"2", b"3"], [b"1", b"2", b"3"])
+    assert stored(broker) == {0: 4}
+
+
+def test_a_reset_that_no_broker_takes_now_is_carried_out_later(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            assert await bodies(c, 3) == [b"0", b"1", b"2"]
+            await asyncio.sleep(6)
+            broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_BUSY] * 2
+            reset(broker, {MessageQueue("T", "broker-a", 0): 0})
+            await asyncio.sleep(45)
+            assert await bodies(c, 3) == [b"0", b"1", b"2"]
+
+    fill(broker, 3)
+    cluster.run(consume)
+
+
+def test_a_later_reset_counts_although_the_one_before_is_still_to_be_carried_out(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            assert await bodies(c, 3) == [b"0", b"1", b"2"]
+            await asyncio.sleep(6)
+            broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_BUSY]
+            reset(broker, {MessageQueue("T", "broker-a", 0): 0})
+            await asyncio.sleep(1)
+            reset(broker, {MessageQueue("T", "broker-a", 0): 2})
+            await asyncio.sleep(45)
+            assert await bodies(c, 1) == [b"2"]
+            assert not broker.script[RequestCode.UPDATE_CONSUMER_OFFSET]
+
+    fill(broker, 3)
+    cluster.run(consume)
+
+
+def test_a_topic_that_is_created_later_is_consumed_then(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, "later") as c:
+            await asyncio.sleep(50)
+            fill(broker, 1, "later")
+            began = cluster.sim.now_s
+            found = await bodies(c, 1)
+            assert cluster.sim.now_s - began < 4
+            return found
+
+    assert cluster.run(consume) == [b"0"]
