@@ -5,6 +5,8 @@ See docs/broker/statistics.md#runtime-information.
 
 from __future__ import annotations
 
+import errno
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,8 @@ from roquet.broker.metrics.runtime_info import RuntimeInfo, duration_text, size_
 from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.steps import Steps, finished, in_one
 from roquet.storage.store import Store
-from tests.storage.small_stores import Clock, opened, put
+from tests.simulation.disk import Drive
+from tests.storage.small_stores import Clock, config, put
 
 NO_FIGURES: Final = in_one(dict[str, str])
 
@@ -28,9 +31,10 @@ NO_FIGURES: Final = in_one(dict[str, str])
 class Broker:
     """The runtime information of a store in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, drive: Drive) -> None:
         self.clock = Clock()
-        self.store: Store = opened(folder, self.clock)
+        self.store = Store(config(folder), self.clock.now_ms, disk=drive.mount())
+        self.store.open()
         self.delays = DelayOffsets()
         self.config = BrokerConfig(store=StoreSettings(store_path_root_dir=str(folder)))
         self.now_ms = 1_000_000
@@ -49,8 +53,13 @@ class Broker:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Broker:
-    return Broker(tmp_path)
+def drive() -> Drive:
+    return Drive(random.Random(1))
+
+
+@pytest.fixture
+def broker(tmp_path: Path, drive: Drive) -> Broker:
+    return Broker(tmp_path, drive)
 
 
 def test_figures_stand_in_the_order_of_their_names(broker: Broker) -> None:
@@ -145,19 +154,28 @@ def test_each_delay_level_is_shown_with_its_offset_and_the_end_of_its_queue(
     assert levels == {"scheduleMessageOffset_12": "4,0", "scheduleMessageOffset_3": "1,2"}
 
 
-def test_each_folder_of_the_log_has_a_ratio_and_the_least_is_the_logs(
-    broker: Broker, tmp_path: Path
-) -> None:
-    missing = tmp_path / "missing"
+def test_each_folder_of_the_log_has_the_ratio_of_its_drive(broker: Broker, tmp_path: Path) -> None:
+    other = tmp_path / "other"
     store = StoreSettings(
-        store_path_root_dir=str(tmp_path), store_path_commit_log=f"{tmp_path},{missing}"
+        store_path_root_dir=str(tmp_path), store_path_commit_log=f"{tmp_path},{other}"
     )
     broker.config = replace(broker.config, store=store)
     table = broker.table()
-    for name in (f"commitLogDiskRatio_{tmp_path}", "consumeQueueDiskRatio"):
-        assert 0 <= float(table[name]) <= 1
-    assert table[f"commitLogDiskRatio_{missing}"] == table["commitLogDiskRatio"] == "-1.0"
+    for folder in (tmp_path, other):
+        assert 0 <= float(table[f"commitLogDiskRatio_{folder}"]) <= 1
     assert table["commitLogDirCapacity"].startswith("Total : ")
+
+
+def test_the_ratios_are_those_by_which_the_broker_refuses_messages(
+    broker: Broker, drive: Drive
+) -> None:
+    drive.used_ratio = 0.9
+    names = ("commitLogDiskRatio", "consumeQueueDiskRatio")
+    assert [broker.table()[name] for name in names] == ["0.90", "0.90"]
+
+    drive.refuse("read", errno.EIO, times=2)
+    table = broker.table()
+    assert [table[name] for name in names] == ["-1.0", "-1.0"]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class RuntimeInfo:
             **self._broker(),
             **self._log(),
             **self._delay_levels(),
-            **_disk(self._config.commit_log_folders, self._config.store_folder),
+            **self._drives(),
         }
         for measured in self._measured:
             figures |= measured()
@@ -125,22 +125,26 @@ class RuntimeInfo:
             for level, offset in sorted(self._delays.offsets.items())
         }
 
+    def _drives(self) -> dict[str, str]:
+        folders = self._config.commit_log_folders
+        ratios = {folder: self._used_ratio(folder) for folder in folders}
+        total, free = map(sum, zip(*map(_space, folders), strict=True))
+        return {
+            "commitLogDiskRatio": min(ratios.values(), key=float),
+            **{f"commitLogDiskRatio_{folder}": ratio for folder, ratio in ratios.items()},
+            "consumeQueueDiskRatio": self._used_ratio(self._config.store_folder),
+            "commitLogDirCapacity": f"Total : {size_text(total)}, Free : {size_text(free)}.",
+        }
 
-def _disk(log_folders: Sequence[Path], store: Path) -> dict[str, str]:
-    ratios = {folder: _used_ratio(folder) for folder in log_folders}
-    total, free = map(sum, zip(*map(_space, log_folders), strict=True))
-    return {
-        "commitLogDiskRatio": min(ratios.values(), key=float),
-        **{f"commitLogDiskRatio_{folder}": ratio for folder, ratio in ratios.items()},
-        "consumeQueueDiskRatio": _used_ratio(store),
-        "commitLogDirCapacity": f"Total : {size_text(total)}, Free : {size_text(free)}.",
-    }
+    def _used_ratio(self, folder: Path) -> str:
+        """The used share of the folder's drive, by which messages are refused and files deleted.
 
-
-def _used_ratio(folder: Path) -> str:
-    """The used part of the folder's disk, 0 to 1; -1 if it cannot be found out."""
-    total, free = _space(folder)
-    return "-1.0" if total <= 0 else f"{(total - free) / total:.4f}"
+        -1 if it cannot be found out.
+        """
+        try:
+            return f"{self._store.disk.used_ratio(folder):.2f}"
+        except OSError:
+            return "-1.0"
 
 
 def _space(folder: Path) -> tuple[int, int]:
