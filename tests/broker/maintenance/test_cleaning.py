@@ -8,70 +8,25 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
-from roquet.protocol.remoting.command import Command
-from tests.broker.harness import ADDRESS, Client
-from tests.broker.served import SMALL, send, serving, started
+from tests.broker.filled import COUNT, LOG, LOG_FILE, QUEUE, FilledBroker
 from tests.simulation.simulation import Simulation
 
-LOG_FILE: Final = SMALL["mapedFileSizeCommitLog"]
-LOG: Final = Path("/store/commitlog")
-QUEUE: Final = Path("/store/consumequeue/T/0")
-COUNT: Final = 200
 START_HOUR: Final = 22
 """Of the day, when a simulation's clock begins, at 13 minutes and 20 seconds past it."""
 
 
-class Served:
-    """A broker with 200 messages in several files of its log, on disk, and somebody who talks to
-    it.
-    """
-
-    def __init__(self, sim: Simulation, **settings: object) -> None:
-        self.sim = sim
-        self.host = sim.host(ADDRESS)
-        self.node = started(sim, ADDRESS, **settings)
-        self.client = Client(sim, sim.host("10.0.0.9"))
-        for number in range(COUNT):
-            assert self.send(number).code == ResponseCode.SUCCESS
-        sim.run_for(2)
-        self.files = self.names(LOG)
-        assert len(self.files) > 4
-
-    def send(self, number: int) -> Command:
-        return send(self.client, b"%d" % number, properties=f"KEYS\x01{number}")
-
-    def names(self, folder: Path) -> list[str]:
-        return sorted(path.name for path in self.host.drive.names.files if path.parent == folder)
-
-    def range(self) -> tuple[int, int]:
-        """First and next offset of the queue, as a client is told."""
-        asked = RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET
-        first, end = (
-            int(self.client.call(code, topic="T", queueId=0).fields["offset"]) for code in asked
-        )
-        return first, end
-
-    def first_body(self) -> bytes:
-        store = serving(self.node).store
-        record = store.log.record_at(store.log.start)
-        assert record is not None
-        size = int.from_bytes(record[84:88], "big")
-        return record[88 : 88 + size]
-
-
 @pytest.fixture
-def served(sim: Simulation) -> Served:
-    return Served(sim)
+def served(sim: Simulation) -> FilledBroker:
+    return FilledBroker(sim)
 
 
 def test_a_drive_that_is_too_full_takes_no_message_until_there_is_room_again(
-    served: Served,
+    served: FilledBroker,
 ) -> None:
     served.host.drive.used_ratio = 0.91
     served.sim.run_for(11)
@@ -84,12 +39,14 @@ def test_a_drive_that_is_too_full_takes_no_message_until_there_is_room_again(
     assert served.send(COUNT).code == ResponseCode.SUCCESS
 
 
-def test_nothing_goes_before_its_time(served: Served) -> None:
+def test_nothing_goes_before_its_time(served: FilledBroker) -> None:
     served.sim.run_for(300)
     assert served.names(LOG) == served.files
 
 
-def test_above_the_forced_share_the_oldest_files_go_whatever_their_age(served: Served) -> None:
+def test_above_the_forced_share_the_oldest_files_go_whatever_their_age(
+    served: FilledBroker,
+) -> None:
     served.host.drive.used_ratio = 0.86
     served.sim.run_for(90)
     assert served.names(LOG) == served.files[-1:]
@@ -99,7 +56,7 @@ def test_above_the_forced_share_the_oldest_files_go_whatever_their_age(served: S
 
 
 def test_a_queue_that_could_not_be_read_when_files_went_is_trimmed_once_it_can(
-    served: Served,
+    served: FilledBroker,
 ) -> None:
     queue_files = {path for path in served.host.drive.names.files if path.parent == QUEUE}
     served.host.drive.unreadable |= queue_files
@@ -118,7 +75,7 @@ def test_only_what_goes_is_told_of(sim: Simulation, caplog: pytest.LogCaptureFix
     seconds.
     """
     caplog.set_level(logging.INFO)
-    served = Served(sim, flushConsumeQueueThoroughInterval=600_000)
+    served = FilledBroker(sim, flushConsumeQueueThoroughInterval=600_000)
     served.host.drive.used_ratio = 0.86
     sim.run_for(300)
     assert served.names(LOG) == served.files
@@ -134,7 +91,7 @@ def test_only_what_goes_is_told_of(sim: Simulation, caplog: pytest.LogCaptureFix
 
 
 def test_what_has_expired_goes_at_its_hour(sim: Simulation) -> None:
-    served = Served(
+    served = FilledBroker(
         sim,
         fileReservedTime=0,
         deleteWhen=f"{START_HOUR + 1:02}",
@@ -150,7 +107,7 @@ HOUR_MS: Final = 3_600_000
 CHECKPOINT_S: Final = 60
 
 
-def lives_for(served: Served, hours: float) -> None:
+def lives_for(served: FilledBroker, hours: float) -> None:
     """With a pass that deletes what has expired every five minutes."""
     for _ in range(round(hours * 12)):
         served.client.call(RequestCode.DELETE_EXPIRED_COMMITLOG)
@@ -158,18 +115,20 @@ def lives_for(served: Served, hours: float) -> None:
 
 
 @pytest.fixture
-def patient(sim: Simulation) -> Served:
+def patient(sim: Simulation) -> FilledBroker:
     """Keeps files for an hour. It makes no checkpoint each second, which would take most of the
     time of such a test.
     """
-    served = Served(sim, fileReservedTime=1, flushConsumeQueueThoroughInterval=CHECKPOINT_S * 1000)
+    served = FilledBroker(
+        sim, fileReservedTime=1, flushConsumeQueueThoroughInterval=CHECKPOINT_S * 1000
+    )
     sim.run_for(CHECKPOINT_S)
     return served
 
 
 @pytest.mark.parametrize("step_hours", [-26, 10_000])
 def test_a_clock_that_is_set_makes_no_file_go_sooner_or_later(
-    patient: Served, step_hours: int
+    patient: FilledBroker, step_hours: int
 ) -> None:
     patient.host.clock_ahead_ms += step_hours * HOUR_MS
     lives_for(patient, 0.85)
@@ -178,7 +137,7 @@ def test_a_clock_that_is_set_makes_no_file_go_sooner_or_later(
     assert patient.names(LOG) == patient.files[-1:]
 
 
-def test_a_clock_that_was_ahead_for_a_while_makes_no_file_go(patient: Served) -> None:
+def test_a_clock_that_was_ahead_for_a_while_makes_no_file_go(patient: FilledBroker) -> None:
     patient.host.clock_ahead_ms += 26 * HOUR_MS
     lives_for(patient, 0.5)
     for number in range(COUNT):
@@ -196,7 +155,7 @@ def test_a_clock_that_was_ahead_for_a_while_makes_no_file_go(patient: Served) ->
 
 @pytest.mark.parametrize("step_hours", [0, 26])
 def test_at_a_start_half_the_time_that_files_are_kept_has_passed_at_most(
-    patient: Served, step_hours: int
+    patient: FilledBroker, step_hours: int
 ) -> None:
     patient.node.stop()
     patient.host.clock_ahead_ms += step_hours * HOUR_MS
@@ -208,17 +167,8 @@ def test_at_a_start_half_the_time_that_files_are_kept_has_passed_at_most(
     assert patient.names(LOG) == patient.files[-1:]
 
 
-def test_an_admin_lets_what_has_expired_go_at_any_hour(sim: Simulation) -> None:
-    served = Served(sim, fileReservedTime=0)
-    sim.run_for(120)
-    assert served.names(LOG) == served.files
-    assert served.client.call(RequestCode.DELETE_EXPIRED_COMMITLOG).code == ResponseCode.SUCCESS
-    sim.run_for(15)
-    assert served.names(LOG) == served.files[-1:]
-
-
 def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(
-    served: Served,
+    served: FilledBroker,
 ) -> None:
     looked_at = served.host.drive.names
 
@@ -245,7 +195,7 @@ def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(
     assert served.names(QUEUE)[0] == f"{served.range()[0] // 10 * 200:020}"
 
 
-def test_a_look_that_fails_unforeseen_is_followed_by_the_next(served: Served) -> None:
+def test_a_look_that_fails_unforeseen_is_followed_by_the_next(served: FilledBroker) -> None:
     drive = served.host.drive
     drive.used_ratio = None  # type: ignore[assignment]
     served.sim.run_for(90)
@@ -255,7 +205,7 @@ def test_a_look_that_fails_unforeseen_is_followed_by_the_next(served: Served) ->
 
 
 def test_a_drive_that_fails_each_look_is_told_of_once_and_so_is_its_recovery(
-    served: Served, caplog: pytest.LogCaptureFixture
+    served: FilledBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     drive = served.host.drive
@@ -272,42 +222,10 @@ def test_a_drive_that_fails_each_look_is_told_of_once_and_so_is_its_recovery(
 
 
 def test_pauses_between_deletions_do_not_blind_the_look_at_the_drive(sim: Simulation) -> None:
-    served = Served(sim, deleteCommitLogFilesInterval=600_000)
+    served = FilledBroker(sim, deleteCommitLogFilesInterval=600_000)
     served.host.drive.used_ratio = 0.86
     sim.run_for(90)
     assert len(served.names(LOG)) == len(served.files) - 1
     served.host.drive.used_ratio = 0.95
     sim.run_for(11)
     assert served.send(COUNT).code == ResponseCode.SERVICE_NOT_AVAILABLE
-
-
-def test_queues_whose_messages_are_all_gone_go_when_asked(served: Served) -> None:
-    """The topic `T` has entries left, `U` has none; the next message there is its first."""
-    client = served.client
-    client.call(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
-    assert served.range() == (0, COUNT)
-    old = send(client, b"old", "U")
-    for number in range(COUNT, 2 * COUNT):
-        served.send(number)
-    served.host.drive.used_ratio = 0.86
-    served.sim.run_for(90)
-    first, end = served.range()
-    assert client.call(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE).code == ResponseCode.SUCCESS
-    assert served.names(Path("/store/consumequeue/U/0")) == []
-    assert served.range() == (first, end)
-    assert 0 < first < end
-    new = send(client, b"new", "U")
-    assert (old.fields["queueOffset"], new.fields["queueOffset"]) == ("0", "0")
-
-
-def test_queues_of_topics_that_are_no_more_go_when_asked(served: Served) -> None:
-    client = served.client
-    client.call(RequestCode.CLEAN_UNUSED_TOPIC)
-    assert served.range() == (0, COUNT)
-
-    async def delete_topic() -> None:
-        serving(served.node).parts.tables.topics.delete("T")
-
-    served.host.call(delete_topic)
-    assert client.call(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
-    assert served.names(QUEUE) == []
