@@ -690,7 +690,7 @@ _REFUSING: Final = (
         "broker/process.py",
         "if self._is_stopping or self.broker is None:",
         "if self.broker is None:",
-        ("tests/broker/ha/test_promotion.py",),
+        ("tests/broker/test_process.py",),
     ),
     Mutant(
         "an expression of any length counts as one subscription",

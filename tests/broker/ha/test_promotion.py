@@ -4,9 +4,6 @@ cluster.
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import replace
-
 import pytest
 
 from roquet.broker.config.store import BrokerRole
@@ -315,46 +312,3 @@ def test_a_slave_whose_dispatch_has_stopped_says_so_and_is_no_master(
         "",
     )
     assert [path for path in couple.slave.host.drive.names.files if "lost" in path.parts]
-
-
-def test_a_broker_that_is_stopping_is_not_promoted_any_more(
-    sim: Simulation, couple: Couple
-) -> None:
-    """It stops once, and no broker is started that nobody would stop."""
-    couple.master.host.kill()
-    sim.run_for(1)
-    process = couple.slave._process
-    assert process is not None
-    restart_as = serving(couple.slave).restart_as
-    assert restart_as is not None
-    slave = serving(couple.slave)
-
-    async def stop_and_become() -> None:
-        stopping = asyncio.create_task(process.stop())
-        await asyncio.sleep(0)
-        restart_as(replace(slave.config, broker_id=0))
-        await stopping
-
-    couple.slave.host.call(stop_and_become)
-    sim.run_for(10)
-    assert process.broker is slave
-    assert not process.is_changing
-    assert slave.config.broker_id == 1
-
-
-def test_a_broker_that_is_being_promoted_is_promoted_once(sim: Simulation, couple: Couple) -> None:
-    couple.master.host.kill()
-    sim.run_for(1)
-    slave = serving(couple.slave)
-    restart_as = slave.restart_as
-    assert restart_as is not None
-
-    async def become_twice() -> None:
-        for broker_role in (BrokerRole.ASYNC_MASTER, BrokerRole.SYNC_MASTER):
-            replication = replace(slave.config.replication, broker_role=broker_role)
-            restart_as(replace(slave.config, broker_id=0, replication=replication))
-
-    couple.slave.host.call(become_twice)
-    couple.run_until_promoted()
-    assert serving(couple.slave).config.replication.broker_role is BrokerRole.ASYNC_MASTER
-    assert send(couple.to_slave, b"5").code == ResponseCode.SUCCESS
