@@ -307,11 +307,7 @@ _REPLICATING: Final = (
         "broker/ha/replica_queries.py",
         "        or await liveness_of(channels, other) is not BrokerLiveness.ANSWERS\n",
         "        or True\n",
-        (
-            "tests/broker/ha/test_promotion.py",
-            "tests/broker/ha/test_rejoin.py",
-            "tests/broker/test_server.py",
-        ),
+        ("tests/broker/ha/test_replica_queries.py", "tests/broker/ha/test_promotion.py"),
     ),
     Mutant(
         "a slave forgets what consumers committed to it",
