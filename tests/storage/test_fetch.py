@@ -85,7 +85,7 @@ def test_a_fetch_takes_what_its_limits_let_it_take(seed: int) -> None:
             assert fetched.status is (
                 FetchStatus.FOUND if places else FetchStatus.NO_MATCHED_MESSAGE
             )
-            assert fetched.behind == store.log.end - in_file[looked_at - 1][0]
+            assert fetched.lag == store.log.end - in_file[looked_at - 1][0]
             assert (fetched.min_offset, fetched.max_offset) == (0, len(messages))
 
 

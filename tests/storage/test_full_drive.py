@@ -157,7 +157,7 @@ def test_replicated_records_are_dispatched_once_there_is_room(drive: Drive) -> N
     store.log.replicate(store.log.end, master.log.read(master.log.start, 1 << 20))
     drive.trouble = errno.ENOSPC
     store.replicated()
-    assert store.dispatch.behind
+    assert store.dispatch.lag
     drive.trouble = None
     store.replicated()
     assert in_queue(store) == in_log(master)
@@ -208,7 +208,7 @@ def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(
     assert (
         len([record for record in caplog.records if "task='dispatch'" in record.getMessage()]) == 1
     )
-    assert store.dispatch.behind
+    assert store.dispatch.lag
     with pytest.raises(
         DispatchHeldUp, match=r"queue entries of earlier ones are written.*No space left"
     ):
@@ -233,7 +233,7 @@ def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: D
     finished(store.old_files.forget_oldest(10))
     drive.trouble = None
     store.replicated()
-    assert store.dispatch.behind == 0
+    assert store.dispatch.lag == 0
     assert store.max_offset("idle", 0) == 40, "no message gets the offset of one that is gone"
     put(store, "taken")
     low, end = store.min_offset("T", 0), store.max_offset("T", 0)
@@ -252,7 +252,7 @@ def test_records_are_passed_over_some_at_a_time_and_not_at_all_if_there_is_room_
         if steps == 2:
             drive.trouble = None
             store.replicated()
-    assert store.dispatch.behind == 0
+    assert store.dispatch.lag == 0
     assert finished(work).log == []
     assert bodies_in(store, "T")[:100] == [b"%d" % number for number in range(100)]
 
@@ -318,10 +318,10 @@ if what == "fill":
         append_one(store, store.queue("T", number % 7), b"%d" % number, b"KEYS\\x01k", [b"k"])
     finished(store.flush_index())
     os._exit(0)  # a kill -9
-print(store.log.end, store.dispatch.behind, len(store.fetch("T", 0, 0, 32, TagFilter()).records))
+print(store.log.end, store.dispatch.lag, len(store.fetch("T", 0, 0, 32, TagFilter()).records))
 finished(store.search_by_key("T", "k", 32, 0, 1 << 62))
 store.replicated()
-print(sum(queue.max_offset for queue in store.queues), store.dispatch.behind)
+print(sum(queue.max_offset for queue in store.queues), store.dispatch.lag)
 store.abandon()
 """
 
@@ -350,9 +350,9 @@ def test_a_real_full_drive_ends_no_start(small_drive: Path, lost: tuple[str, ...
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))
-    end, behind, found, entries, behind_after = map(int, run(root, "read"))
-    assert (end > 0, found > 0 or behind > 0) == (True, True)
-    assert behind_after == behind
+    end, lag, found, entries, lag_after = map(int, run(root, "read"))
+    assert (end > 0, found > 0 or lag > 0) == (True, True)
+    assert lag_after == lag
     ballast.unlink()
-    _, behind, found, entries, _ = map(int, run(root, "read"))
-    assert (behind, found > 0, entries) == (0, True, 6000)
+    _, lag, found, entries, _ = map(int, run(root, "read"))
+    assert (lag, found > 0, entries) == (0, True, 6000)

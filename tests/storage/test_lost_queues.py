@@ -60,7 +60,7 @@ def test_a_slave_makes_a_queue_anew_that_was_cut_and_dispatches_all_others(
         bodies_in(copy, "T")
     couple.put(70)
     couple.replicate()
-    assert (copy.dispatch.behind, copy.dispatch.lag_reason) == (0, "")
+    assert (copy.dispatch.lag, copy.dispatch.lag_reason) == (0, "")
     assert numbers(copy, "other") == list(range(120))
     assert "1 consume queues are being rebuilt" in copy.remark
     assert copy.rebuild_queues()

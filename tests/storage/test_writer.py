@@ -68,7 +68,7 @@ def test_a_record_is_stored_as_it_was_said(store: Store) -> None:
     assert [entry and entry[2] for entry in entries(store, "T", 1)] == [tag_code("a")]
     for key in ("U", "k", "l"):
         assert len(found_by_key(store, "T", key, 9, 0, 1 << 62).records) == 1
-    assert store.dispatch.behind == 0
+    assert store.dispatch.lag == 0
 
 
 def test_a_delayed_message_has_its_time_in_its_queue(store: Store, clock: Clock) -> None:
@@ -206,7 +206,7 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
         entry = target.entry(new.queue_offset)
         assert entry is not None
         assert entry[2] == tag_code(old.properties["TAGS"])
-    assert store.dispatch.behind == 0
+    assert store.dispatch.lag == 0
 
 
 def test_what_was_stored_so_is_dispatched_the_same_after_a_crash(

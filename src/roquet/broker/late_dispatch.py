@@ -61,7 +61,7 @@ class LateDispatch:
 
     def keep_up(self) -> Steps[None]:
         """Write new keys to the index, and dispatch records whose entries could not be written."""
-        if self._store.dispatch.behind:
+        if self._store.dispatch.lag:
             self.due()
         yield from self._store.flush_index()
 

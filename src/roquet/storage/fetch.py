@@ -50,7 +50,7 @@ class Fetched:
     """The result of a fetch: status, records, and the offset at which to fetch next.
 
     `records` are whole records in order; an element has one record, or several that are adjacent in
-    the log. `count` and `size` (bytes) are their totals. `behind`: bytes of the log from the last
+    the log. `count` and `size` (bytes) are their totals. `lag`: bytes of the log from the last
     record that was looked at to the log's end.
     """
 
@@ -59,7 +59,7 @@ class Fetched:
     min_offset: int
     max_offset: int
     records: list[bytes | bytearray] = field(default_factory=list)
-    behind: int = 0
+    lag: int = 0
     count: int = 0
     size: int = 0
 
@@ -310,14 +310,14 @@ def _scan(
     status = FetchStatus.FOUND
     if not records:
         status = FetchStatus.MESSAGE_WAS_REMOVING if was_removed else FetchStatus.NO_MATCHED_MESSAGE
-    behind = log.end - last_at
+    lag = log.end - last_at
     return Fetched(
         status,
         offset + scanned,
         queue.min_offset,
         queue.max_offset,
         records,
-        behind,
+        lag,
         count,
         size_taken,
     )

@@ -245,10 +245,10 @@ class Store:
                 "store closed while dispatch lags, queue entries are missing: lag_bytes=%d; make "
                 "room on the drive or repair the file that cannot be written, the next start "
                 "writes the entries",
-                self.dispatch.behind,
+                self.dispatch.lag,
             )  # fmt: skip
         self.make_checkpoint()
-        is_clean = not self.dispatch.behind
+        is_clean = not self.dispatch.lag
         self.abandon()
         if is_clean:
             self.disk.delete(self._abort)

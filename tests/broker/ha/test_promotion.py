@@ -260,7 +260,7 @@ def test_a_hole_in_the_log_costs_a_promoted_slave_nothing_behind_it(
     sim.run_for(0.5)
     slave = serving(couple.slave).store
     assert bodies(slave) == [b"%d" % number for number in range(25)]
-    assert (slave.dispatch.behind, slave.dispatch.holes) == (0, 1)
+    assert (slave.dispatch.lag, slave.dispatch.holes) == (0, 1)
     couple.master.host.kill()
     sim.run_for(1)
     assert couple.promote().code == ResponseCode.SUCCESS

@@ -330,5 +330,5 @@ def test_an_error_that_nobody_foresaw_is_named_while_records_wait_for_their_entr
     assert not again.lacks_room
 
     again.catch_up()
-    assert (again.lag_reason, again.behind) == ("", 0)
+    assert (again.lag_reason, again.lag) == ("", 0)
     store.abandon()

@@ -134,7 +134,7 @@ def test_a_damaged_size_that_leads_beyond_the_logs_end_stops_no_dispatch(
     for path in [path for path in drive.names.files if "other" in path.parts]:
         del drive.names.files[path]
     store = opened(drive)
-    assert store.dispatch.behind == 0
+    assert store.dispatch.lag == 0
     put(store, 20)
     if is_behind_the_mark:
         assert numbers(store) == [each for each in range(21) if each != 7]
@@ -334,7 +334,7 @@ def test_a_copy_steps_over_the_same_bytes_however_they_come(
     for at in range(0, len(data), step):
         copy.log.replicate(at, data[at : at + step])
         copy.replicated()
-    assert copy.dispatch.behind == 0
+    assert copy.dispatch.lag == 0
     assert copy.max_offset("T", 0) == master.max_offset("T", 0)
     after = [copy.fetch("T", 0, offset, 1, TagFilter()).records for offset in range(len(before))]
     damaged = [
@@ -383,8 +383,8 @@ def test_a_search_that_takes_long_is_done_in_parts(
     monkeypatch.setattr(holes, "_PIECE", 1024)
     monkeypatch.setattr(copy.dispatch, "_hole_ends", holes.HoleScanner(copy.log, at_once=4096))
     copy.replicated()
-    assert copy.dispatch.behind > 0
-    while copy.dispatch.behind:
+    assert copy.dispatch.lag > 0
+    while copy.dispatch.lag:
         copy.replicated()
     assert numbers(copy) == [0, 98, 99]
 

@@ -326,7 +326,7 @@ class PullHandler:
 
     def _suggested(self, group: GroupConfig, fetched: Fetched) -> int:
         """The broker id to pull from next."""
-        return self._balance.next_broker(group, fetched.behind)
+        return self._balance.next_broker(group, fetched.lag)
 
     def _answer(
         self,

@@ -105,7 +105,7 @@ class RuntimeInfo:
             "storeFailure": str(self._store.failure or ""),
             "commitLogHoles": str(self._store.dispatch.holes),
             "commitLogHoleBytes": str(self._store.dispatch.hole_bytes),
-            "dispatchBehindBytes": str(self._store.dispatch.behind),
+            "dispatchBehindBytes": str(self._store.dispatch.lag),
             "dispatchBehindReason": self._store.dispatch.lag_reason,
             "earliestMessageTimeStamp": str(self._earliest_ms(log.start)),
             "remainHowManyDataToFlush": size_text(log.end - log.flushed_to),

@@ -105,7 +105,7 @@ class Dispatch:
         """How often each event occurred, by its log text."""
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """The lag of dispatch: bytes of the log that are not dispatched yet."""
         return max(0, self._log.end - self.position)
 
@@ -114,7 +114,7 @@ class Dispatch:
         """Why dispatch lags and what to do; empty if it can reach the log's last whole record."""
         if self.stopped is not None:
             return (
-                f"dispatch has stopped {self.behind} bytes before the log's end, the record at "
+                f"dispatch has stopped {self.lag} bytes before the log's end, the record at "
                 f"physical offset {self.stopped.at} is damaged ({self.stopped.reason}) and nothing "
                 "valid follows: wipe this broker's store and restart it, it copies the master's log"
             )
@@ -123,7 +123,7 @@ class Dispatch:
             what = f"{by}; make room on the drive, or repair the file"
             if not isinstance(by, OSError):
                 what = f"{by!r}; restart the broker, which reads the log again"
-            return f"dispatch lags by {self.behind} bytes, queue entries cannot be written: {what}"
+            return f"dispatch lags by {self.lag} bytes, queue entries cannot be written: {what}"
         return ""
 
     @property
