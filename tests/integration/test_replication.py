@@ -148,7 +148,7 @@ async def slaves_at_different_places_become_equal(cluster: Cluster) -> None:
         content(log)[3 * FILE_SIZE :],
     ]
     assert (server.slave_count, server.replicated_to) == (3, log.end)
-    assert {row.behind for row in server.slaves()} == {0}
+    assert {row.lag for row in server.slaves()} == {0}
 
 
 async def test_slaves_at_different_places_become_equal(cluster: Cluster) -> None:

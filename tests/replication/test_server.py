@@ -307,16 +307,16 @@ async def test_a_slave_s_state_is_what_it_was_sent_and_has_acknowledged(quick: N
         peer.sendall(report(100))
         await until(lambda: its.server.slave_count == 1)
 
-        await until(lambda: its.server.slaves()[0].behind_ms > 0)
+        await until(lambda: its.server.slaves()[0].lag_ms > 0)
         (follow,) = its.server.slaves()
 
         assert follow.phase is master.Phase.STREAMING
         assert (follow.sent, follow.acked) == (len(LOG), 100)
-        assert (follow.behind, follow.reason) == (len(LOG) - 100, "")
+        assert (follow.lag, follow.reason) == (len(LOG) - 100, "")
         assert (its.server.replicated_to, its.acks) == (100, 1)
         peer.sendall(report(len(LOG)))
         await until(lambda: its.server.replicated_to == len(LOG))
-        assert (its.server.slaves()[0].behind, its.acks) == (0, 2)
+        assert (its.server.slaves()[0].lag, its.acks) == (0, 2)
         peer.close()
 
 

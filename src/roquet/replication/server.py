@@ -47,8 +47,8 @@ class SlaveFollow:
 
     :param sent: the slave was sent every byte before this physical offset.
     :param acked: it has reported every byte before this one.
-    :param behind: its lag in bytes.
-    :param behind_ms: its lag in ms: for how long the master has had the next byte that the slave
+    :param lag: its lag in bytes.
+    :param lag_ms: its lag in ms: for how long the master has had the next byte that the slave
         lacks, as far as this server knows.
     :param silent_ms: ms since its last report.
     :param reason: why it disconnected; empty while it is connected.
@@ -58,8 +58,8 @@ class SlaveFollow:
     phase: master.Phase
     sent: int
     acked: int
-    behind: int
-    behind_ms: int
+    lag: int
+    lag_ms: int
     silent_ms: int
     bytes_per_s: int = 0
     reason: str = ""

@@ -52,12 +52,12 @@ class HaAdmin:
         return SlaveStatus(
             slave.address,
             slave.acked,
-            slave.behind,
-            is_streaming and slave.behind < self._in_sync_max,
+            slave.lag,
+            is_streaming and slave.lag < self._in_sync_max,
             slave.bytes_per_s,
             slave.sent,
             Phase.GONE.value if slave.reason else slave.phase.value,
-            slave.behind_ms,
+            slave.lag_ms,
             slave.silent_ms,
             slave.reason,
         )
