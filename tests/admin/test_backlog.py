@@ -1,4 +1,4 @@
-"""The backlogs of groups, asked of every broker; a broker in trouble takes none from the others."""
+"""The backlogs of groups, asked of every broker; a broker that fails takes none from the others."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ BROKEN: Final[dict[str, tuple[Reply, str]]] = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broker_that_does_not_answer_well_is_trouble_and_the_others_are_not(
+def test_a_broker_that_does_not_answer_well_is_a_failure_and_the_others_are_none(
     scripted: ScriptedCluster, kind: str
 ) -> None:
     reply, why = BROKEN[kind]
@@ -142,17 +142,17 @@ def test_a_broker_that_does_not_answer_well_is_trouble_and_the_others_are_not(
     found = scripted.ask(lambda cluster: backlog(cluster, ["g"]))
 
     assert found.queues == (queue("g", "y", 0, 9, 4),)
-    (trouble,) = found.troubles
-    assert trouble.startswith("x: ")
-    assert why in trouble
+    (failure,) = found.failures
+    assert failure.startswith("x: ")
+    assert why in failure
 
 
-def test_a_broker_that_is_down_or_has_no_address_is_trouble(scripted: ScriptedCluster) -> None:
+def test_a_broker_that_is_down_or_has_no_address_is_a_failure(scripted: ScriptedCluster) -> None:
     scripted.broker(FIRST, {}, "x").kill()
     scripted.listed["none"] = {}
 
     found = scripted.ask(backlog)
 
     assert found.queues == ()
-    assert sorted(each.partition(":")[0] for each in found.troubles) == ["none", "x"]
-    assert "none: the name server has no address of it" in found.troubles
+    assert sorted(each.partition(":")[0] for each in found.failures) == ["none", "x"]
+    assert "none: the name server has no address of it" in found.failures

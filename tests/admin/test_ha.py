@@ -88,7 +88,7 @@ def test_a_broker_of_apache_s_4_has_a_log_and_no_status(scripted: ScriptedCluste
         ({RequestCode.GET_BROKER_HA_STATUS: says([])}, "JSON object expected"),
     ],
 )
-def test_a_replica_that_does_not_answer_well_is_trouble_and_the_others_are_not(
+def test_a_replica_that_does_not_answer_well_has_a_reason_and_the_others_answer(
     scripted: ScriptedCluster, broken: dict[int, Reply], why: str
 ) -> None:
     scripted.broker(MASTER, replies(0, 900, MASTERS_STATUS) | broken)
@@ -98,18 +98,18 @@ def test_a_replica_that_does_not_answer_well_is_trouble_and_the_others_are_not(
 
     master, slave = replicas.members
     assert (master.start, master.end, master.status) == (None, None, None)
-    assert why in master.trouble
-    assert (slave.end, slave.trouble) == (700, "")
+    assert why in master.reason
+    assert (slave.end, slave.reason) == (700, "")
     assert replicas.lag(slave) is None
 
 
-def test_a_replica_that_is_down_is_trouble(scripted: ScriptedCluster) -> None:
+def test_a_replica_that_is_down_has_a_reason(scripted: ScriptedCluster) -> None:
     scripted.broker(MASTER, {}).kill()
 
     (replicas,) = scripted.ask(all_replicas)
 
     assert replicas.members[0].end is None
-    assert MASTER in replicas.members[0].trouble
+    assert MASTER in replicas.members[0].reason
 
 
 def test_a_name_server_that_is_down_is_an_error(scripted: ScriptedCluster) -> None:

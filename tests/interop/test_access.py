@@ -160,14 +160,14 @@ async def test_a_topic_without_permission_is_refused(signed: str) -> None:
 async def test_admin_tools_ask_with_keys(signed: str) -> None:
     async with AdminClient(signed, credentials=ADMIN) as cluster:
         (broker,) = (await cluster.brokers()).values()
-        assert not (await backlog(cluster)).troubles
+        assert not (await backlog(cluster)).failures
         await cluster.ask(broker.addresses[0], RequestCode.GET_BROKER_CONFIG)
         await cluster.ask(broker.addresses[0], RequestCode.UPDATE_BROKER_CONFIG)
     async with AdminClient(signed, credentials=KEYS) as cluster:
         with pytest.raises(AccessDenied, match=r"Need admin permission .*admin: true"):
             await cluster.ask(broker.addresses[0], RequestCode.UPDATE_BROKER_CONFIG)
     async with AdminClient(signed) as cluster:
-        assert "No accessKey" in "".join((await backlog(cluster, ["G"])).troubles)
+        assert "No accessKey" in "".join((await backlog(cluster, ["G"])).failures)
 
 
 # Spark's jobs, without Spark

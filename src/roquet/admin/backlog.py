@@ -42,10 +42,10 @@ class QueueBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The backlogs of groups. `troubles` has a text for each broker that could not be asked."""
+    """The backlogs of groups. `failures` has a text for each broker that could not be asked."""
 
     queues: tuple[QueueBacklog, ...]
-    troubles: tuple[str, ...]
+    failures: tuple[str, ...]
 
 
 async def backlog(cluster: AdminClient, groups: Sequence[str] = ()) -> Backlog:
@@ -61,7 +61,7 @@ async def backlog(cluster: AdminClient, groups: Sequence[str] = ()) -> Backlog:
         key=lambda each: (each.group, each.queue),
     )
     return Backlog(
-        tuple(queues), tuple(trouble for answer in answers for trouble in answer.troubles)
+        tuple(queues), tuple(failure for answer in answers for failure in answer.failures)
     )
 
 

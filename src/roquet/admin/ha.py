@@ -25,7 +25,7 @@ class Replica:
 
     `start` and `end` are the physical offsets at which its log starts and ends; None if it did not
     answer. `status` is None if it did not answer, or is a broker of Apache 4.x, which does not have
-    this request. `trouble` says why it did not answer.
+    this request. `reason` is why it did not answer.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Replica:
     start: int | None
     end: int | None
     status: HaStatus | None
-    trouble: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def _replica_rows(found: list[Replicas]) -> Iterator[tuple[str, ...]]:
 
 def _state(replica: Replica) -> tuple[str, str]:
     if replica.end is None:
-        return "no answer", replica.trouble
+        return "no answer", replica.reason
     if replica.status is None:
         return "unknown", "the broker does not support the request, as Apache's 4.x"
     follower = replica.status.follower

@@ -77,7 +77,7 @@ def lag(
             group_count = len({each.group for each in found.queues})
             backlog = sum(each.lag for each in found.queues)
             text = f"{group_count} groups, backlog of {backlog:,} messages"
-            show("; ".join([text, *found.troubles]))
+            show("; ".join([text, *found.failures]))
 
         for_s = math.inf if for_s is None else for_s
         done = watch(spark, Lag(name_server, folder, groups, every, for_s, access()), on_sample)

@@ -111,12 +111,12 @@ class _Sampling:
             found = run_sync(self._ask)
         except (RoquetError, OSError) as error:
             found = Backlog((), (str(error),))
-        for trouble in found.troubles:
-            log.warning("broker missing in this sample: error=%s", trouble)
+        for failure in found.failures:
+            log.warning("broker missing in this sample: error=%s", failure)
         self._rows += lag_rows(found, now_ms)
         self.sampled.samples += 1
         self.sampled.rows += len(found.queues)
-        self.sampled.failed += bool(found.troubles)
+        self.sampled.failed += bool(found.failures)
         self.told(found)
 
     async def _ask(self) -> Backlog:
