@@ -175,10 +175,10 @@ class SendsAndChanges(RuleBasedStateMachine):
             side.write_gate.close(why)
         self._send_again()
 
-    @rule(trouble=st.sampled_from([None, None, errno.ENOSPC]))
-    def fill_drive(self, trouble: int | None) -> None:
+    @rule(failure=st.sampled_from([None, None, errno.ENOSPC]))
+    def fill_drive(self, failure: int | None) -> None:
         for drive in self.drives:
-            drive.trouble = trouble
+            drive.failure = failure
         self._send_again()
 
     @invariant()
@@ -193,7 +193,7 @@ class SendsAndChanges(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for drive in self.drives:
-            drive.trouble = None
+            drive.failure = None
         try:
             assert_same_store(self.learning, self.general)
         finally:

@@ -37,7 +37,7 @@ def test_a_full_drive_is_told_of_once_for_all_clients(
     host, broker = started_on(sim)
     clients = [Client(sim, sim.host(address)) for address in ("10.0.0.8", "10.0.0.9")]
     assert send(clients[0], b"kept").code == ResponseCode.SUCCESS
-    host.drive.trouble = errno.ENOSPC
+    host.drive.failure = errno.ENOSPC
     answers = [send(client, bytes(2000)) for _ in range(4) for client in clients]
     refused = [answer for answer in answers if answer.code != ResponseCode.SUCCESS]
     assert len(refused) >= 4
@@ -48,7 +48,7 @@ def test_a_full_drive_is_told_of_once_for_all_clients(
     (line,) = [each for each in caplog.messages if "no room on the drive, requests" in each]
     assert "make room there: code=310 file=" in line
     assert "request failed" not in caplog.text
-    host.drive.trouble = None
+    host.drive.failure = None
     assert send(clients[0], b"taken again").code == ResponseCode.SUCCESS
     host.call(broker.stop)
 
@@ -98,19 +98,19 @@ def test_a_broker_that_recovered_and_has_no_port_recovers_again(sim: Simulation)
     host.call(third.stop)
 
 
-@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("failure", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_a_broker_whose_drive_fails_as_it_stops_can_be_started_again_in_the_same_process(
-    sim: Simulation, trouble: int
+    sim: Simulation, failure: int
 ) -> None:
     host, broker = started_on(sim)
     client = Client(sim, sim.host("10.0.0.9"))
     assert send(client, b"kept").code == ResponseCode.SUCCESS
-    host.drive.trouble = trouble
+    host.drive.failure = failure
     with pytest.raises(
-        DriveFailed if trouble == errno.EIO else NotWritten, match=os.strerror(trouble)
+        DriveFailed if failure == errno.EIO else NotWritten, match=os.strerror(failure)
     ):
         host.call(broker.stop)
-    host.drive.trouble = None
+    host.drive.failure = None
     again = broker_on(host)
     host.call(again.start)
     assert client.call(RequestCode.GET_MAX_OFFSET, topic="T", queueId=0).fields["offset"] == "1"

@@ -51,7 +51,7 @@ REFUSED_BY: Final[dict[int, frozenset[str]]] = {
     errno.EPERM: frozenset({"delete", "rename"}),
     errno.EBUSY: frozenset({"delete", "rename"}),
 }
-"""The operations that fail while a drive has the trouble with this number."""
+"""The operations that fail while a drive has the failure with this number."""
 
 
 @dataclass(frozen=True)
@@ -290,20 +290,20 @@ class Drive:
         self._writes_left: int | None = None
         self._erasures_left: int | None = None
         self._end_of_process: Callable[[], None] = self.crash
-        self._trouble: int | None = None
+        self._failure: int | None = None
 
     @property
-    def trouble(self) -> int | None:
+    def failure(self) -> int | None:
         """The error number of what is refused now; None: the drive is well."""
-        return self._trouble
+        return self._failure
 
-    @trouble.setter
-    def trouble(self, trouble: int | None) -> None:
-        if self._trouble == errno.EIO and trouble is None:
+    @failure.setter
+    def failure(self, failure: int | None) -> None:
+        if self._failure == errno.EIO and failure is None:
             for file in self.names.files.values():
                 if file.dirty_pages() and self._random.random() < WRITTEN_BACK_CHANCE:
                     file.fail_to_sync(self._random)
-        self._trouble = trouble
+        self._failure = failure
 
     @property
     def used(self) -> int:
@@ -317,7 +317,7 @@ class Drive:
     @property
     def is_well(self) -> bool:
         """Whether nothing is refused now."""
-        return self._trouble is None and self.flaky is None
+        return self._failure is None and self.flaky is None
 
     @property
     def names(self) -> Names:
@@ -387,13 +387,13 @@ class Drive:
 
     def admit(self, operation: str) -> None:
         """
-        :raises OSError: the drive's present trouble does not let this operation happen.
+        :raises OSError: the drive fails, and does not let this operation happen.
         """
         number, times = self._refused.pop(operation, (0, 0.0))
         if times > 1:
             self._refused[operation] = number, times - 1
-        if not times and self.trouble is not None and operation in REFUSED_BY[self.trouble]:
-            number = self.trouble
+        if not times and self.failure is not None and operation in REFUSED_BY[self.failure]:
+            number = self.failure
         if not number and self.flaky is not None:
             number = self.flaky.draw(operation, self._random)
         if number:
@@ -560,7 +560,7 @@ class MountedFile:
     def _drive(self, operation: str) -> Drive:
         """The drive, if it lets this file's descriptor be used for that now.
 
-        :raises OSError: it has a trouble; the file was closed, which only a wrong program meets.
+        :raises OSError: it fails; the file was closed, which only a wrong program meets.
         """
         drive = self._disk.drive(operation)
         if self._bytes is None:
@@ -681,7 +681,7 @@ class MountedDisk:
         """The drive, if it lets this process do that now; others may have run before it does.
 
         :raises DeadProcessError: there is no such process any more.
-        :raises OSError: the drive has a trouble.
+        :raises OSError: the drive fails.
         """
         if not self.is_gone:
             step()

@@ -259,10 +259,10 @@ class ClusterHosts:
         self.words_may_come_late = True
         self.sim.network.quality = quality
 
-    def break_drive(self, name: str, trouble: int) -> None:
+    def break_drive(self, name: str, failure: int) -> None:
         """A host's drive refuses from now on what it refuses with this error number."""
         self._may_begin_anew(name)
-        self.host(name).drive.trouble = trouble
+        self.host(name).drive.failure = failure
 
     def heal(self) -> None:
         """The network and the drives are well again."""
@@ -270,4 +270,4 @@ class ClusterHosts:
         self.sim.network.heal()
         for node in self._nodes:
             node.host.drive.speed = HEALTHY_DRIVE
-            node.host.drive.trouble = node.host.drive.flaky = None
+            node.host.drive.failure = node.host.drive.flaky = None

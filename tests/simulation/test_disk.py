@@ -210,7 +210,7 @@ def test_two_openings_of_a_file_share_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "operation"),
+    ("failure", "operation"),
     [
         (errno.ENOSPC, lambda disk: disk.open(FOLDER / "new", PAGE_SIZE)),
         (errno.ENOSPC, lambda disk: disk.replace(PATH, b"")),
@@ -220,17 +220,17 @@ def test_two_openings_of_a_file_share_its_bytes() -> None:
         (errno.EIO, lambda disk: disk.replace(PATH, b"")),
     ],
 )
-def test_a_drive_in_trouble_refuses_until_it_is_well(
-    trouble: int, operation: Callable[[MountedDisk], object]
+def test_a_failing_drive_refuses_until_it_is_well(
+    failure: int, operation: Callable[[MountedDisk], object]
 ) -> None:
     drive = Drive(random.Random(0))
     disk = drive.mount()
     disk.open(PATH, PAGE_SIZE)
-    drive.trouble = trouble
-    with pytest.raises(OSError, match=os.strerror(trouble)):
+    drive.failure = failure
+    with pytest.raises(OSError, match=os.strerror(failure)):
         operation(disk)
     assert disk.read(PATH) == bytes(PAGE_SIZE)
-    drive.trouble = None
+    drive.failure = None
     operation(disk)
 
 
@@ -238,7 +238,7 @@ def test_a_full_drive_still_syncs_and_deletes_what_it_has() -> None:
     drive = Drive(random.Random(0))
     disk = drive.mount()
     file = disk.open(PATH, PAGE_SIZE)
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     file.sync(0, PAGE_SIZE)
     disk.delete(PATH)
     assert disk.names(FOLDER) == []
@@ -252,10 +252,10 @@ def test_what_a_failed_sync_dropped_is_clean_for_every_later_one_and_gone_with_t
         file.buffer[:] = b"a" * file.size
         file.sync(0, file.size)
         file.buffer[:] = b"b" * file.size
-        drive.trouble = errno.EIO
+        drive.failure = errno.EIO
         with pytest.raises(OSError, match=PATH.name):
             file.sync(0, file.size)
-        drive.trouble = None
+        drive.failure = None
         file.sync(0, file.size)
         assert bytes(file.buffer) == b"b" * file.size, "whoever looks sees nothing of it"
         file.buffer[: PAGE_SIZE + 1] = b"c" * (PAGE_SIZE + 1)
@@ -274,10 +274,10 @@ def test_each_open_file_is_told_once_of_what_could_not_be_written() -> None:
     disk, file = _named(drive)
     other = disk.open(PATH, file.size)
     file.buffer[:] = b"b" * file.size
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
         file.sync(0, 1)
-    drive.trouble = None
+    drive.failure = None
     file.sync(0, 1)
     with pytest.raises(OSError, match="Input/output"):
         other.sync(0, 1)
@@ -291,8 +291,8 @@ def test_a_system_that_writes_back_unasked_tells_of_its_failure_at_the_next_sync
         drive = Drive(random.Random(seed))
         _, file = _named(drive)
         file.buffer[:] = b"b" * file.size
-        drive.trouble = errno.EIO
-        drive.trouble = None
+        drive.failure = errno.EIO
+        drive.failure = None
         try:
             file.sync(0, file.size)
         except OSError:
@@ -307,10 +307,10 @@ def test_what_is_forgotten_is_read_from_the_drive_again() -> None:
     drive = Drive(random.Random(0))
     _, file = _named(drive)
     file.buffer[:1] = b"b"
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
         file.sync(0, 1)
-    drive.trouble = None
+    drive.failure = None
     drive.unmount()
     disk = drive.mount()
     disk.forget_cached(PATH)
@@ -450,10 +450,10 @@ def test_deletions_can_fail_once_or_for_a_while(number: int) -> None:
     with pytest.raises(OSError, match=os.strerror(number)):
         disk.delete(PATH)
     assert disk.names(FOLDER) == [(PATH.name, PAGE_SIZE)]
-    drive.trouble = number
+    drive.failure = number
     with pytest.raises(OSError, match=os.strerror(number)):
         disk.delete(PATH)
-    drive.trouble = None
+    drive.failure = None
     disk.delete(PATH)
     assert disk.names(FOLDER) == []
 

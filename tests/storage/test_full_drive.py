@@ -52,7 +52,7 @@ class FullDisk(MountedDisk):
 
     def lock(self, path: Path) -> MountedLock:
         lock = super().lock(path)
-        self.drive("lock").trouble = errno.ENOSPC
+        self.drive("lock").failure = errno.ENOSPC
         return lock
 
 
@@ -114,11 +114,11 @@ def test_a_record_whose_entry_finds_no_room_is_not_stored_at_all(
     store = opened(drive)
     for number in range(ENTRIES_PER_FILE):
         put(store, f"{number}")
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     for _ in range(3):
         with pytest.raises(OSError, match="No space"):
             put_more(store, "refused")
-    drive.trouble = None
+    drive.failure = None
     put_more(store, "taken")
     assert in_log(store) == in_queue(store)
     assert b"refused" not in in_log(store)
@@ -128,10 +128,10 @@ def test_a_record_whose_entry_finds_no_room_is_not_stored_at_all(
 def test_a_record_that_finds_no_room_in_the_log_is_not_stored_either(drive: Drive) -> None:
     store = opened(drive)
     put(store, "first", size=3800)
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     with pytest.raises(OSError, match="No space"):
         put(store, "refused", size=3800)
-    drive.trouble = None
+    drive.failure = None
     put(store, "taken", size=3800)
     assert in_log(store) == in_queue(store) == [b"first", b"taken"]
 
@@ -140,9 +140,9 @@ def test_keys_wait_until_the_index_has_room(drive: Drive) -> None:
     store = opened(drive)
     for number in range(5):
         put(store, f"key-{number}")
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     finished(store.flush_index())
-    drive.trouble = None
+    drive.failure = None
     assert [
         len(found_by_key(store, "T", f"key-{number}", 32, 0, 1 << 62).records)
         for number in range(5)
@@ -155,10 +155,10 @@ def test_replicated_records_are_dispatched_once_there_is_room(drive: Drive) -> N
         put(master, f"{number}")
     store = opened(drive)
     store.log.replicate(store.log.end, master.log.read(master.log.start, 1 << 20))
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     store.replicated()
     assert store.dispatch.lag
-    drive.trouble = None
+    drive.failure = None
     store.replicated()
     assert in_queue(store) == in_log(master)
 
@@ -185,7 +185,7 @@ def test_after_a_crash_on_a_full_drive_what_has_its_entries_is_served(
         not found_by_key(store, "T", f"key-{number}", 32, 0, 1 << 62).records[1:]
         for number in range(45)
     )
-    drive.trouble = None
+    drive.failure = None
     store.replicated()
     finished(store.flush_index())
     assert in_queue(store) == in_log(store)
@@ -213,7 +213,7 @@ def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(
         DispatchHeldUp, match=r"queue entries of earlier ones are written.*No space left"
     ):
         put(store, "refused")
-    drive.trouble = None
+    drive.failure = None
     with pytest.raises(DispatchHeldUp):
         put(store, "refused")
     store.replicated()
@@ -231,7 +231,7 @@ def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: D
         deletion()
     assert store.log.start == gone > 0, "one at a time"
     finished(store.old_files.forget_oldest(10))
-    drive.trouble = None
+    drive.failure = None
     store.replicated()
     assert store.dispatch.lag == 0
     assert store.max_offset("idle", 0) == 40, "no message gets the offset of one that is gone"
@@ -250,7 +250,7 @@ def test_records_are_passed_over_some_at_a_time_and_not_at_all_if_there_is_room_
         next(work)
         steps += 1
         if steps == 2:
-            drive.trouble = None
+            drive.failure = None
             store.replicated()
     assert store.dispatch.lag == 0
     assert finished(work).log == []

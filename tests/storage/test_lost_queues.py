@@ -356,12 +356,12 @@ def test_a_queue_that_has_lost_more_files_than_the_log_is_made_anew() -> None:
     assert numbers(store, "T") == kept
 
 
-@pytest.mark.parametrize("trouble", ["protected", "full"])
+@pytest.mark.parametrize("failure", ["protected", "full"])
 def test_a_queue_that_cannot_be_made_anew_goes_on_without_its_first_messages(
-    stopped: Drive, trouble: str, caplog: pytest.LogCaptureFixture
+    stopped: Drive, failure: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     vanish(stopped, queue_files(stopped, "T")[0])
-    if trouble == "protected":
+    if failure == "protected":
         stopped.undeletable[queue_files(stopped, "T")[0]] = 0
     else:
         stopped.refuse("rename", errno.ENOSPC)
@@ -404,17 +404,17 @@ def test_another_size_in_the_configuration_ends_the_start(stopped: Drive) -> Non
     assert before <= set(stopped.names.files)
 
 
-@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS])
-def test_what_cannot_be_noted_is_not_begun(couple: Couple, trouble: int) -> None:
+@pytest.mark.parametrize("failure", [errno.ENOSPC, errno.EROFS])
+def test_what_cannot_be_noted_is_not_begun(couple: Couple, failure: int) -> None:
     drive, copy = couple.drive, couple.copy
     path = queue_files(drive, "T")[-1]
     drive.lost_from[path] = 0
-    drive.trouble = trouble
+    drive.failure = failure
     with pytest.raises(UnreadableFile):
         bodies_in(copy, "T")
     rebuild(copy)
     assert path in drive.names.files
-    drive.trouble = None
+    drive.failure = None
     couple.put(1)
     couple.replicate()
     rebuild(copy)

@@ -302,17 +302,17 @@ def test_a_record_that_was_refused_holds_up_nobody() -> None:
     drive = Drive(random.Random(1))
     store = Store(replace(SMALL, busy_ms=1000), lambda: now_ms, drive.mount())
     store.open()
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     with pytest.raises(OSError, match="No space"):
         put_numbers(store, 0, 1)
-    drive.trouble = None
+    drive.failure = None
     now_ms += 60_000
     put_numbers(store, 0, 1)
     assert bodies_in(store, "T") == numbered(1)
 
 
-@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS])
-def test_a_roll_that_fails_refuses_the_message_and_the_next_one_fits_again(trouble: int) -> None:
+@pytest.mark.parametrize("failure", [errno.ENOSPC, errno.EROFS])
+def test_a_roll_that_fails_refuses_the_message_and_the_next_one_fits_again(failure: int) -> None:
     drive = Drive(random.Random(1))
     store = Store(SMALL, lambda: 1, drive.mount())
     store.open()
@@ -320,17 +320,17 @@ def test_a_roll_that_fails_refuses_the_message_and_the_next_one_fits_again(troub
     while store.log.room > 300:
         put_numbers(store, taken, 1)
         taken += 1
-    drive.trouble = trouble
+    drive.failure = failure
     before, refused = taken, 0
     for _ in range(20):
         try:
             put_numbers(store, taken, 1)
             taken += 1
         except OSError as error:
-            refused += error.errno == trouble
+            refused += error.errno == failure
     assert taken + refused == before + 20
     assert refused > 10
-    drive.trouble = None
+    drive.failure = None
     put_numbers(store, taken, 50)
     assert bodies_in(store, "T") == numbered(taken + 50)
     drive.crash()

@@ -186,10 +186,10 @@ def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(
 
     served.sim.check_always(has_no_gap)
     served.host.drive.used_ratio = 0.86
-    served.host.drive.trouble = errno.EROFS
+    served.host.drive.failure = errno.EROFS
     served.sim.run_for(90)
     assert served.names(LOG) == served.files
-    served.host.drive.trouble = None
+    served.host.drive.failure = None
     served.sim.run_for(60)
     assert served.names(LOG) == served.files[-1:]
     assert served.names(QUEUE)[0] == f"{served.range()[0] // 10 * 200:020}"

@@ -159,7 +159,7 @@ def test_an_error_that_the_deletion_of_a_topic_meets_ends_the_broker_too(sim: Si
     client, lives = client_of(sim), lives_of(node)
     assert sent(client, b"0") == [ResponseCode.SUCCESS]
     sim.run_for(9)
-    node.host.drive.trouble = errno.EIO
+    node.host.drive.failure = errno.EIO
     client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
     assert serving(node).store.failure is not None
     sim.run_until(lambda: not lives(), 30)
@@ -242,7 +242,7 @@ def test_a_slave_whose_drive_has_failed_is_not_made_the_master(sim: Simulation) 
     )
     client, lives = client_of(sim), lives_of(slave)
     sim.run_for(40)
-    slave.host.drive.trouble = errno.EIO
+    slave.host.drive.failure = errno.EIO
     assert sent(client, b"0") == [ResponseCode.SUCCESS]
     sim.run_until(lambda: serving(slave).store.failure is not None, 30)
     master.host.crash()

@@ -162,7 +162,7 @@ def test_what_cannot_be_written_is_told_once_and_tried_again_until_it_can(
     file = file_of(consumer_offsets, host)
     consumer_offsets.commit("g", "T", 0, 1)
     host.call(file.flush)
-    host.drive.trouble = errno.ENOSPC
+    host.drive.failure = errno.ENOSPC
     consumer_offsets.commit("g", "T", 0, 2)
 
     async def try_again() -> None:
@@ -174,7 +174,7 @@ def test_what_cannot_be_written_is_told_once_and_tried_again_until_it_can(
     assert file_of(consumer_offsets, host).load(OffsetTable.from_json) == saved(1), (
         "the old one is whole"
     )
-    host.drive.trouble = None
+    host.drive.failure = None
     host.call(try_again)
     assert file_of(consumer_offsets, host).load(OffsetTable.from_json) == saved(2)
     told = [record.getMessage().partition(":")[0] for record in caplog.records]
@@ -193,7 +193,7 @@ def test_a_full_disk_is_reported_and_the_next_change_is_tried_again(host: Host) 
     consumer_offsets = ConsumerOffsets()
     outcomes: list[OSError | None] = []
     file = file_of(consumer_offsets, host)
-    host.drive.trouble = errno.ENOSPC
+    host.drive.failure = errno.ENOSPC
 
     async def change() -> None:
         file.changed(outcomes.append)
@@ -202,7 +202,7 @@ def test_a_full_disk_is_reported_and_the_next_change_is_tried_again(host: Host) 
 
     host.call(change)
     assert [type(outcome) for outcome in outcomes] == [OSError]
-    host.drive.trouble = None
+    host.drive.failure = None
     consumer_offsets.commit("g", "T", 0, 1)
     host.call(file.flush)
     assert file_of(consumer_offsets, host).load(OffsetTable.from_json) == saved(1)

@@ -210,10 +210,10 @@ def test_after_cached_pages_are_forgotten_names_are_durable_and_bytes_are_the_dr
     """Only files that end after the given byte are concerned."""
     segments = grown(drive, 3)
     segments.sync(0, 2 * FILE)
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
         segments.sync(2 * FILE, 3 * FILE)
-    drive.trouble = None
+    drive.failure = None
     drive.unmount()
     disk = drive.mount()
     stray = FOLDER / "notes"
@@ -267,10 +267,10 @@ def test_the_first_file_holds_the_byte_that_is_asked_for(drive: Drive, at: int, 
 
 def test_a_file_that_cannot_be_made_changes_nothing(drive: Drive) -> None:
     segments = grown(drive, 1)
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     with pytest.raises(OSError, match="No space"):
         segments.grow()
-    drive.trouble = None
+    drive.failure = None
     assert (segments.starts, segments.is_whole) == ([0], True)
     segments.grow()
     assert segments.starts == [0, FILE]
@@ -327,7 +327,7 @@ def test_a_durable_end_moves_once_its_bytes_and_the_rest_of_their_file_are_synce
 def test_a_sync_that_fails_leaves_the_durable_end_as_it_was(drive: Drive) -> None:
     segments, durable = grown(drive, 2), Durable(5)
     work = segments.sync_work(durable, 2 * FILE)
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
         work()
     assert durable.end == 5

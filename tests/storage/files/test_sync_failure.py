@@ -115,10 +115,10 @@ def test_the_files_of_one_store_share_their_health_and_those_of_two_do_not() -> 
     disk = drive.mount()
     first, second = (SyncCheckedDisk(disk, health).open(PATH / name, 10) for name in "ab")
     other = SyncCheckedDisk(disk, SyncHealth()).open(PATH / "c", 10)
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
         first.sync(0, 10)
-    drive.trouble = None
+    drive.failure = None
     with pytest.raises(OSError, match="no file of the store is synced any more"):
         second.sync(0, 10)
     other.sync(0, 10)
@@ -158,10 +158,10 @@ def test_after_a_sync_that_fails_nothing_counts_as_durable_any_more(lost: str) -
     }
     sync = works[lost]
     assert sync is not None
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     with pytest.raises(OSError, match="Input/output error: '/s/"):
         sync()
-    drive.trouble = None
+    drive.failure = None
     for again in (sync, store.make_checkpoint, store.log.sync_work(store.log.end)):
         with pytest.raises(OSError, match="no file of the store is synced any more"):
             again()
@@ -178,10 +178,10 @@ def test_a_store_whose_sync_failed_takes_nothing_and_says_why() -> None:
     store.open()
     put(store, 0, 10)
     assert not store.take_failure()
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     with pytest.raises(OSError, match="Input/output error"):
         store.log.sync_work(store.log.end)()
-    drive.trouble = None
+    drive.failure = None
     assert (store.take_failure(), store.take_failure(), len(told)) == (True, True, 1)
     assert "/s/commitlog" in str(told[0])
     end = store.log.end
@@ -203,10 +203,10 @@ def test_a_start_after_a_sync_that_failed_reads_from_the_drive(seed: int) -> Non
     put(store, 0, 10)
     store.log.sync_work(store.log.end)()
     put(store, 10, 50)
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     with pytest.raises(OSError, match="Input/output error"):
         store.log.sync_work(store.log.end)()
-    drive.trouble = None
+    drive.failure = None
     drive.unmount()
     again = Store(CONFIG, lambda: 1, drive.mount())
     again.open()

@@ -395,12 +395,12 @@ def test_a_search_in_a_long_chain_ends_with_what_it_has_when_the_file_goes() -> 
 def test_keys_that_find_no_room_stay_until_there_is_room() -> None:
     keys = Keys()
     keys.add(*"a" * 15)
-    keys.drive.trouble = errno.ENOSPC
+    keys.drive.failure = errno.ENOSPC
     for _ in range(2):
         with pytest.raises(OSError, match="No space"):
             keys.index.flush()
     assert keys.index.is_due
-    keys.drive.trouble = None
+    keys.drive.failure = None
     keys.index.flush()
     assert (keys.found("a"), keys.index.is_due) == (list(range(14, -1, -1)), False)
 

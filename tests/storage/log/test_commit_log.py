@@ -147,14 +147,14 @@ def test_room_on_the_drive_is_reserved_much_at_a_time(drive: Drive) -> None:
     reserved = list[int]()
 
     def count() -> None:
-        drive.trouble = errno.ENOSPC
+        drive.failure = errno.ENOSPC
         try:
             log.make_room(1000)
         except OSError:
             reserved.append(log.end)
-            drive.trouble = None
+            drive.failure = None
             log.make_room(1000)
-        drive.trouble = None
+        drive.failure = None
 
     log.make_room(1000)
     while log.end < size - 2000:
@@ -182,7 +182,7 @@ def test_a_blank_that_finds_no_room_leaves_the_log_as_it_was() -> None:
     log = log_on(drive, 2 * RESERVED_AT_ONCE)
     end = 2 * RESERVED_AT_ONCE - 3000
     log.truncate(end)
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     with pytest.raises(OSError, match="No space"):
         log.make_room(5000)
     assert (log.end, log.is_closed_at(end)) == (end, False)
@@ -195,10 +195,10 @@ def test_records_that_wait_in_the_buffer_are_not_readable_until_they_are_committ
     append(log)
     append(log)
     assert (log.end, log.readable_to, log.read(0, FILE), log.record_at(0)) == (200, 0, b"", None)
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     with pytest.raises(OSError, match="No space"):
         log.commit()
-    drive.trouble = None
+    drive.failure = None
     assert log.readable_to == 0
     log.commit()
     assert (log.readable_to, log.record_at(100)) == (200, record(100))
@@ -479,10 +479,10 @@ def test_after_a_failed_sync_nothing_is_appended_cut_or_counted_as_durable(
     drive: Drive, log: CommitLog
 ) -> None:
     append(log)
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
         log.sync_work(100)()
-    drive.trouble = None
+    drive.failure = None
     log.synced(100)
     log.refuse_appends()
     refused = (lambda: log.make_room(9), lambda: log.replicate(100, b"x"), lambda: log.truncate(0))

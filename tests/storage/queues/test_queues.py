@@ -135,11 +135,11 @@ def test_cached_pages_of_entries_and_units_are_forgotten() -> None:
     queues = queues_on(disk, 4096)
     queue = queues.queue("T", 0)
     fill(queue, 5)
-    drive.trouble = errno.EIO
+    drive.failure = errno.EIO
     for path in drive.names.files:
         with pytest.raises(OSError, match="Input/output"):
             disk.open(path, drive.names.files[path].size).sync(0, 200)
-    drive.trouble = None
+    drive.failure = None
     lost = [path for path, file in drive.names.files.items() if file.cached != file.durable]
     queues.close()
     queues.forget_cached()
@@ -261,7 +261,7 @@ def test_a_queue_without_room_for_its_first_entry_counts_as_unused(
     drive: Drive, queues: Queues
 ) -> None:
     queue = queues.queue("T", 0)
-    drive.trouble = errno.ENOSPC
+    drive.failure = errno.ENOSPC
     with pytest.raises(OSError, match="No space") as refused:
         fill(queue, 1)
     assert not isinstance(refused.value, UnreadableFile)

@@ -43,9 +43,9 @@ def test_a_topic_is_on_disk_once_its_creation_is_answered(world: World) -> None:
 
 
 def test_a_topic_that_cannot_be_saved_is_answered_with_the_reason(world: World) -> None:
-    world.host.drive.trouble = errno.ENOSPC
+    world.host.drive.failure = errno.ENOSPC
     answer = world.client().call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="T", **CREATE)
-    world.host.drive.trouble = None
+    world.host.drive.failure = None
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "could not be saved" in (answer.remark or "")
 

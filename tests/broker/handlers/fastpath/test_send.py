@@ -281,9 +281,9 @@ def test_one_way_sends_are_learnt_and_told_nothing_even_where_there_is_no_room(
         drive = Drive(random.Random(1))
         side = Side(Path("/store"), learns=True, entries_per_file=12, disk=drive.mount())
         assert [side.take(frame) for frame in frames[:2]] == [[], []]
-        drive.trouble = errno.ENOSPC
+        drive.failure = errno.ENOSPC
         assert side.take(*frames[2:]) == []
-        drive.trouble = None
+        drive.failure = None
         assert (side.templates, side.store.max_offset("TopicTest", 1)) == (1, 12), (
             "a file of the queue has 12 entries"
         )
@@ -405,9 +405,9 @@ def test_of_a_run_that_finds_no_room_the_first_ones_that_do_are_taken(is_batch: 
             side = Side(Path("/store"), learns=learns, entries_per_file=12, disk=drive.mount())
             for frame in frames(0, 2):
                 side.take(frame)
-            drive.trouble = errno.ENOSPC
+            drive.failure = errno.ENOSPC
             refusals.append(side.take(*frames(2, 12)))
-            drive.trouble = None
+            drive.failure = None
             answers = side.take(*frames(2, 12))
             assert [b'"code":0' in answer for answer in answers] == [True] * 12
             sides.append(side)
