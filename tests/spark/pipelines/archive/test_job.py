@@ -72,6 +72,22 @@ def test_each_run_adds_what_is_new_and_small_files_are_put_together(
     assert compact(spark, Compaction(str(tmp_path))).days == 0
 
 
+def test_a_day_counts_once_however_many_files_it_is_merged_into(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    for numbers in (range(100), range(100, 200)):
+        send(cluster.name_server, "orders", numbers)
+        archive(spark, job(cluster, tmp_path))
+    sizes = [file.stat().st_size for file in tmp_path.glob("topic=orders/day=*/*.parquet")]
+    count = len(sizes)
+    assert count >= 4
+
+    done = compact(spark, Compaction(str(tmp_path), size_wanted=max(sizes) * 5 // 2))
+
+    assert (done.days, done.files_before, done.files_after) == (1, count // 2 * 2, count // 2)
+    assert numbers_in(read_archive(spark, str(tmp_path))) == list(range(200))
+
+
 def test_a_run_that_ended_before_its_state_was_written_leaves_nothing(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

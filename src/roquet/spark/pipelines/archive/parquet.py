@@ -66,10 +66,11 @@ class ParquetArchive:
             for day, names in groupby(
                 sorted(state.files), key=lambda name: name.rpartition("/")[0]
             ):
-                for small in bins(state, names, size_wanted, files_min):
+                groups = bins(state, names, size_wanted, files_min)
+                days += bool(groups)
+                for small in groups:
                     count = len(state.files)
                     state = self._merged(spark, state, day, small)
-                    days += 1
                     before += len(small)
                     after += len(small) + len(state.files) - count
         return Compacted(days, before, after)
