@@ -257,6 +257,20 @@ def test_closed_queues_have_no_open_file(disk: MountedDisk, queues: Queues) -> N
     assert len(disk.descriptors) == 0
 
 
+def test_a_closed_queue_that_was_being_rebuilt_has_no_open_file(
+    disk: MountedDisk, queues: Queues
+) -> None:
+    queue = queues.queue("T", 0)
+    fill(queue, 2 * PER_FILE)
+    queue.lose()
+    fresh = queues.fresh(queue)
+    queue.replace_lost(fresh)
+    fill(fresh, PER_FILE)
+    assert len(disk.descriptors) > 0
+    queues.close()
+    assert len(disk.descriptors) == 0
+
+
 def test_a_queue_without_room_for_its_first_entry_counts_as_unused(
     drive: Drive, queues: Queues
 ) -> None:

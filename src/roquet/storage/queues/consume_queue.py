@@ -712,4 +712,6 @@ class ConsumeQueue:
         self.written_from = min(self.written_from, self.max_offset)
 
     def close(self) -> None:
+        if self.replacement is not None:
+            self.replacement.close()
         self._segments.close()
