@@ -192,6 +192,30 @@ def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
     assert numbers(store, "T") == [50]
 
 
+def test_a_queue_that_is_lost_again_before_it_is_durable_keeps_its_new_end() -> None:
+    """A message must not get the offset of one that the log had and retention deleted."""
+    drive = Drive(random.Random(1))
+    store = opened(drive)
+    for end in 50, 70:
+        rebuild(store)
+        while store.max_offset("T", 0) < end:
+            put(store, 0, "T")
+        drive.lost_from[queue_files(drive, "T")[-1]] = 0
+        with pytest.raises(UnreadableFile):
+            put(store, 0, "T")
+    while store.log.end < 3 * LOG_FILE:
+        put(store, 0, "other")
+    store.make_checkpoint()
+    store.log.synced(store.log.end)
+    for deletion in finished(store.old_files.forget_oldest(2)).log:
+        deletion()
+    drive.unmount()
+
+    store = opened(drive)
+
+    assert store.max_offset("T", 0) == 70
+
+
 @pytest.mark.parametrize("count", [1, 30])
 def test_a_queue_that_was_rebuilt_with_blanks_takes_records_that_are_dispatched(count: int) -> None:
     """Those of commits, retries and due delayed messages, and all of a slave's."""

@@ -56,11 +56,14 @@ class LostQueues:
             )  # fmt: skip
 
     def add(self, ends: Mapping[QueueName, int]) -> None:
-        """List more queues; the ends of queues that are listed already stay.
+        """List more queues. Of a queue that is listed already the larger end counts.
+
+        It may have been rebuilt and lost again before its entries were durable.
 
         :raises OSError: the file could not be written; nothing changed.
         """
-        self._save({**ends, **self.ends})
+        more = {name: max(end, self.ends.get(name, 0)) for name, end in ends.items()}
+        self._save(self.ends | more)
 
     def remove(self, names: Collection[QueueName]) -> None:
         """Take queues off the list.
