@@ -289,7 +289,7 @@ async def test_a_master_says_why_it_has_no_slave() -> None:
         assert server.why_no_slave == "no slave is connected"
         peer = its.connect()
         await until(lambda: its.connections == 1)
-        assert server.why_no_slave == "1 slaves are connected, but have not sent a slave report yet"
+        assert server.why_no_slave == "no connected slave has sent a slave report yet, connected: 1"
         address = server.slaves()[0].address
         peer.sendall(report(100))
         await until(lambda: server.slave_count == 1)

@@ -62,7 +62,7 @@ def test_a_slave_makes_a_queue_anew_that_was_cut_and_dispatches_all_others(
     couple.replicate()
     assert (copy.dispatch.lag, copy.dispatch.lag_reason) == (0, "")
     assert numbers(copy, "other") == list(range(120))
-    assert "1 consume queues are being rebuilt" in copy.remark
+    assert "consume queues being rebuilt from the log: 1" in copy.remark
     assert copy.rebuild_queues()
     with pytest.raises(
         UnreadableFile, match=r"queue 0 of T cannot be read at offset 3: .* rebuilt from the log"
@@ -535,7 +535,7 @@ def test_a_queue_that_cannot_be_deleted_while_it_is_rebuilt_stays_lost_until_it_
     drive.undeletable[kept] = 0
     with pytest.raises(OSError, match="not permitted"):
         delete_topic(copy, "T")
-    assert "1 consume queues are being rebuilt" in copy.remark
+    assert "consume queues being rebuilt from the log: 1" in copy.remark
     with pytest.raises(UnreadableFile):
         put(copy, 50, "T")
     rebuild(copy)

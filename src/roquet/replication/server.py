@@ -125,7 +125,7 @@ class HaServer:
         """Why no slave counts as a replica; only valid while `slave_count` is 0."""
         if self._connections:
             count = len(self._connections)
-            return f"{count} slaves are connected, but have not sent a slave report yet"
+            return f"no connected slave has sent a slave report yet, connected: {count}"
         if not self._disconnected:
             return "no slave is connected"
         *_, (last, _) = self._disconnected.values()

@@ -194,7 +194,7 @@ class QueueRebuild:
     def remark(self) -> str:
         """How many queues are being rebuilt, for replication status; empty if none."""
         count = len(self._waiting) + (len(self._dispatch.lost) if self._dispatch else 0)
-        return f"{count} consume queues are being rebuilt from the log" if count else ""
+        return f"consume queues being rebuilt from the log: {count}" if count else ""
 
     def load(self) -> list[ConsumeQueue]:
         """Open the queues.
