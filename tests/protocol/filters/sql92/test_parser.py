@@ -226,6 +226,10 @@ def test_an_expression_has_as_many_terms_as_a_message_may_cost_and_no_more() -> 
         terms_of(" OR ".join(["a"] * (TERMS_MAX + 1)))
 
 
+def test_parentheses_are_no_terms() -> None:
+    assert terms_of(" OR ".join(["((a))"] * TERMS_MAX)) == TERMS_MAX
+
+
 def test_a_list_is_one_term_however_long_it_is() -> None:
     texts = ",".join(f"'{number}'" for number in range(1200))
     assert terms_of(f"a IN ({texts})") == 1

@@ -181,15 +181,15 @@ class Parser:
 
     def _primary(self) -> Term:
         token = self._tokens.take()
-        self.terms += 1
-        if self.terms > TERMS_MAX:
-            raise FilterError(token.position, f"more than {TERMS_MAX} names and values")
         if token.text == "(":
             self._go_deeper(token)
             inner = self._any()
             self._expect(")", "an operator or )")
             self._open -= 1
             return inner
+        self.terms += 1
+        if self.terms > TERMS_MAX:
+            raise FilterError(token.position, f"more than {TERMS_MAX} names and values")
         if token.text in _WORDS:
             return _WORDS[token.text]
         literal = _LITERALS.get(token.kind)
