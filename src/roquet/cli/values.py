@@ -16,9 +16,11 @@ def moment(context: click.Context, option: click.Parameter, value: str | None) -
 
     :returns: ms since the epoch.
     """
-    if value is None or value.isdecimal():
-        return None if value is None else int(value)
+    if value is None:
+        return None
     try:
+        if value.isdecimal():
+            return int(value)  # ValueError for more digits than Python converts
         found = datetime.fromisoformat(value)
     except ValueError:
         raise click.BadParameter(

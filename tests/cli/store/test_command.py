@@ -214,7 +214,14 @@ def test_a_dump_goes_to_a_file(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("--offset", "x"), ("--offset", "3:y"), ("--since", "yesterday")]
+    "words",
+    [
+        ("--offset", "x"),
+        ("--offset", "3:y"),
+        ("--offset", "3:²"),
+        ("--offset", "9" * 5000),
+        ("--since", "yesterday"),
+    ],
 )
 def test_a_wrong_option_of_a_dump_is_named(root: Path, words: tuple[str, str]) -> None:
     result = run("dump", root, *words)

@@ -76,7 +76,16 @@ def test_what_is_no_queue_id_is_told_with_its_broker(given: object) -> None:
 
 @pytest.mark.parametrize(
     ("given", "number"),
-    [(0, 0), ("0", 0), ("007", 7), (2**63, 2**63), (-1, None), ("-1", None), (False, None)],
+    [
+        (0, 0),
+        ("0", 0),
+        ("007", 7),
+        (2**63, 2**63),
+        (-1, None),
+        ("-1", None),
+        (False, None),
+        ("9" * 5000, None),
+    ],
 )
 def test_a_whole_number_may_be_its_digits(given: object, number: int | None) -> None:
     assert whole_number(given) == number

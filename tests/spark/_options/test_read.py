@@ -146,6 +146,10 @@ def test_a_wrong_option_is_explained(given: dict[str, str], words: str) -> None:
             {"minoffsetspertrigger": "6", "maxtriggerdelay": "5 weeks"},
             "'5 weeks' is no duration such as 15m",
         ),
+        (
+            {"minoffsetspertrigger": "6", "maxtriggerdelay": "9" * 5000 + "s"},
+            "99s' is no duration such as 15m",
+        ),
     ],
 )
 def test_a_wrong_option_of_a_stream_is_explained(given: dict[str, str], words: str) -> None:

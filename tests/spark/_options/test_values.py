@@ -63,6 +63,7 @@ def test_values_of_the_usual_kinds_are_read() -> None:
         (boolean, "yes", "x: 'yes' is none of true, false"),
         (count, "0", "x: '0' is no whole number above 0"),
         (count, "1.5", "x: '1.5' is no whole number above 0"),
+        (count, "9" * 5000, "x: '9+' is no whole number above 0"),
         (tags, "||", "x: give tags separated by"),
     ],
 )
@@ -73,7 +74,9 @@ def test_a_wrong_value_is_told_with_what_is_allowed(
         take("x", text)
 
 
-@pytest.mark.parametrize("text", ["", "localhost", "localhost:0", "localhost:99999", ":9876"])
+@pytest.mark.parametrize(
+    "text", ["", "localhost", "localhost:0", "localhost:99999", ":9876", "h:" + "9" * 5000]
+)
 def test_a_name_server_needs_a_host_and_a_port(text: str) -> None:
     with pytest.raises(OptionError, match=r"nameServer.*host:port"):
         name_server({"nameServer": text})

@@ -54,6 +54,7 @@ def test_every_option_has_its_field() -> None:
         ({"nameServer": "ns:1", "topic": "a b"}, "topic: topic name 'a b'"),
         ({"nameServer": "ns:1", "producerGroup": "a b"}, "producerGroup: group name"),
         ({"nameServer": "ns:1", "retries": "-1"}, "retries: '-1' is no whole number"),
+        ({"nameServer": "ns:1", "retries": "9" * 5000}, "99' is no whole number"),
         ({"nameServer": "ns:1", "batchRows": "0"}, "batchRows: '0' is no whole number above 0"),
         ({"nameServer": "ns:1", "batchBytes": "5000000"}, "5000000 is above 4194304 bytes"),
     ],

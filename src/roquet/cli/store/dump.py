@@ -17,9 +17,14 @@ from roquet.cli.values import moment
 def _range(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int | None]:
     """Parse `FROM` or `FROM:TO`; TO is exclusive, None if it is missing."""
     first, _, end = value.partition(":")
-    if not first.isdigit() or not (end or "0").isdigit():
-        raise click.BadParameter(f"{value!r} is not a queue offset or FROM:TO", context, option)
-    return int(first), int(end) if end else None
+    try:
+        if not first.isdecimal() or not (end or "0").isdecimal():
+            raise ValueError
+        return int(first), int(end) if end else None
+    except ValueError:  # also for more digits than Python converts
+        raise click.BadParameter(
+            f"{value!r} is not a queue offset or FROM:TO", context, option
+        ) from None
 
 
 @click.command(short_help="Print records as JSON.")

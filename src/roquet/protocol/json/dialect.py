@@ -387,7 +387,7 @@ def _at(document: Any, path: str) -> Any:
         name, index = step.groups()
         try:
             value = value[_ESCAPED.sub(r"\1", name)] if name is not None else value[int(index)]
-        except (KeyError, IndexError, TypeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ValueError(f"JSON: reference {path[:100]!r} leads nowhere") from error
         at = step.end()
     return value

@@ -67,11 +67,17 @@ def queue_id_of(name: str, at: str, given: object) -> int:
 
 
 def whole_number(given: object) -> int | None:
-    """A JSON value that is an integer of 0 or more, or its digits; None for any other value."""
-    if isinstance(given, bool) or not (isinstance(given, int) or str(given).isdecimal()):
+    """A JSON value that is an integer of 0 or more, or its digits; None for any other value.
+
+    Digits that Python does not convert, more than 4300, are no whole number either.
+    """
+    if isinstance(given, int):
+        return given if given >= 0 and not isinstance(given, bool) else None
+    digits = str(given)
+    try:
+        return int(digits) if digits.isdecimal() else None
+    except ValueError:
         return None
-    number = int(str(given))
-    return number if number >= 0 else None
 
 
 def to_tree(

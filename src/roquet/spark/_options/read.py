@@ -10,6 +10,7 @@ from typing import Final, Literal, Self, TypeAlias, cast
 from roquet.admin.access import Access
 from roquet.errors import OptionError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
+from roquet.spark._options.queue_json import whole_number
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import Offsets, ending, starting
 from roquet.spark._options.values import (
@@ -164,9 +165,10 @@ def _read_from(name: str, text: str) -> ReadFrom:
 def _delay(name: str, text: str) -> int:
     """A duration in ms, parsed from a number with a unit as in Spark; without a unit it is ms."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
-    if found is None or found[2] not in _UNIT_MS:
+    number = whole_number(found[1]) if found is not None else None
+    if found is None or number is None or found[2] not in _UNIT_MS:
         raise OptionError(f"{name}: {text!r} is no duration such as 15m, 90s or 500ms")
-    return int(found[1]) * _UNIT_MS[found[2]]
+    return number * _UNIT_MS[found[2]]
 
 
 _SIMPLE: Final[Parsers] = {

@@ -16,6 +16,7 @@ from roquet.admin.access import ACCESS_FILE, NAMES, Access, access_of
 from roquet.errors import ConfigError, MessageError, OptionError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import check_group, check_topic
+from roquet.spark._options.queue_json import whole_number
 
 ACCESS_NAMES: Final = (ACCESS_FILE, *NAMES)
 """The options for access keys and TLS. accessFile never arrives here:
@@ -90,7 +91,7 @@ def name_server(values: Mapping[str, str]) -> str:
     addresses = listed(values.get("nameServer", "").replace(";", ","))
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        if not host or not 0 < (whole_number(port) or 0) < 65536:
             raise OptionError(f"nameServer: {address!r} is no host:port, such as localhost:9876")
     if not addresses:
         raise OptionError(
@@ -137,9 +138,10 @@ def boolean(name: str, text: str) -> bool:
 
 def count(name: str, text: str) -> int:
     """A whole number above 0."""
-    if not text.isdecimal() or int(text) < 1:
+    number = whole_number(text)
+    if not number:
         raise OptionError(f"{name}: {text!r} is no whole number above 0")
-    return int(text)
+    return number
 
 
 def one_of(name: str, text: str, words: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 from roquet.admin.access import Access
 from roquet.client._send.encoded_message import BATCH_SIZE_MAX
 from roquet.errors import OptionError
+from roquet.spark._options.queue_json import whole_number
 from roquet.spark._options.values import (
     ACCESS_NAMES,
     Parsers,
@@ -71,9 +72,10 @@ def _delivery(name: str, text: str) -> DeliveryGuarantee:
 
 
 def _tries(name: str, text: str) -> int:
-    if not text.isdecimal():
+    number = whole_number(text)
+    if number is None:
         raise OptionError(f"{name}: {text!r} is no whole number, such as 0 or 10")
-    return int(text)
+    return number
 
 
 def _batch_size(name: str, text: str) -> int:
