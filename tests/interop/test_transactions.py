@@ -141,7 +141,9 @@ def test_another_producer_of_the_group_is_asked_when_one_has_died(
     with start_driver(
         Version.V4, *words, "--check", "unknown", "--group", "P-died", "--linger", 60_000
     ) as producer:
-        wait_until(lambda: bodies(broker, HALF).count("orphan-1") >= 1, "the half messages")
+        producer.wait_ready(
+            lambda: bodies(broker, HALF).count("orphan-1") >= 1, "the half messages are stored"
+        )
         producer.kill()
     heir = ("--transaction", "commit", "--check", "commit", "--group", "P-died", *ASKED)
     lines = transact(clients, "4.9.7-json", broker.namesrv, "TxDied", "heir-", *heir)
@@ -197,7 +199,9 @@ def test_a_producer_is_asked_after_the_broker_was_restarted(
             topic,
         )
         with start_driver(Version.V4, *words) as producer:
-            wait_until(lambda: "open-1" in bodies(broker, HALF), "the half messages")
+            producer.wait_ready(
+                lambda: "open-1" in bodies(broker, HALF), "the half messages are stored"
+            )
             (broker.stop if end == "stop" else broker.kill)()
             broker.start()
             assert consumed(clients, broker.namesrv, topic, 4) == [
@@ -307,7 +311,7 @@ def test_what_a_java_producer_ends_at_the_other_broker_is_ended_there(place: Pla
     )
     with place.ours() as ours:
         with start_driver(Version.V4, *words) as producer:
-            wait_until(lambda: len(bodies(ours, HALF)) >= 3, "two questions")
+            producer.wait_ready(lambda: len(bodies(ours, HALF)) >= 3, "two questions were asked")
             producer.kill()
         ours.kill()
     with place.apaches() as apaches:

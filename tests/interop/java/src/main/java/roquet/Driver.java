@@ -135,11 +135,7 @@ public final class Driver {
 
     private int produce() throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(text("group", "driver-producer"), hook());
-        configure(producer);
-        producer.setSendMsgTimeout(number("timeout", 3000));
-        producer.setRetryTimesWhenSendFailed(number("retry", 2));
-        producer.setMaxMessageSize(number("max-size", 4 * 1024 * 1024));
-        producer.setCompressMsgBodyOverHowmuch(number("compress-over", 4096));
+        configureSends(producer);
         producer.start();
         int failures;
         if (has("async")) {
@@ -243,7 +239,7 @@ public final class Driver {
     /** --transaction and --check: what the local branch and the later check answer (commit, rollback, unknown). */
     private int produceTransactions() throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer(text("group", "driver-producer"), hook());
-        configure(producer);
+        configureSends(producer);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -605,6 +601,14 @@ public final class Driver {
         if (has("vip")) {
             client.setVipChannelEnabled(Boolean.parseBoolean(text("vip", "false")));
         }
+    }
+
+    private void configureSends(DefaultMQProducer producer) {
+        configure(producer);
+        producer.setSendMsgTimeout(number("timeout", 3000));
+        producer.setRetryTimesWhenSendFailed(number("retry", 2));
+        producer.setMaxMessageSize(number("max-size", 4 * 1024 * 1024));
+        producer.setCompressMsgBodyOverHowmuch(number("compress-over", 4096));
     }
 
     private RPCHook hook() {
