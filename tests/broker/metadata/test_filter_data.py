@@ -40,9 +40,9 @@ def registry(*subscriptions: Subscription, group: str = "g", now_ms: int = NOW) 
 
 
 def data_of(filters: FilterRegistry, topic: str = "T", group: str = "g") -> FilterData:
-    data = filters.data(topic, group)
-    assert data is not None
-    return data
+    registered = filters.registered(topic, group)
+    assert registered is not None
+    return registered.data
 
 
 def record(text: str, topic: str = "T") -> bytes:
@@ -88,7 +88,7 @@ def test_an_expression_that_is_wrong_is_told_and_takes_the_old_one_along() -> No
     (error,) = filters.register("g", [sql("a >", 2), sql(topic="U")], NOW)
     assert error.position == 4
     assert str(error).endswith("found the end (g wants T)")
-    assert filters.data("T", "g") is None
+    assert filters.registered("T", "g") is None
     assert data_of(filters, "U").expression == "a > 3"
 
 
@@ -177,7 +177,7 @@ def test_a_saved_filter_that_cannot_be_compiled_is_left_out() -> None:
         FilterTable({**table.filters, "U": {"g": replace(newer, expression="a ?")}}), NOW
     )
     assert data_of(restored).expression == "a > 3"
-    assert restored.data("U", "g") is None
+    assert restored.registered("U", "g") is None
 
 
 def test_after_a_crash_notes_of_before_are_not_trusted() -> None:

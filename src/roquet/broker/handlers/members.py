@@ -16,8 +16,12 @@ from typing import Any, Final
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.limits import refuse_beyond
 from roquet.broker.delivery.end_of_turn import EndOfTurn
-from roquet.broker.handlers.pull import check_length, compile_filter, refuse_filter_type
-from roquet.broker.metadata.filter_data import FilterRegistry
+from roquet.broker.metadata.filter_data import (
+    FilterRegistry,
+    check_expression_length,
+    compile_filter,
+    refuse_filter_type,
+)
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import ConnectedClient, Consumers, Producers
 from roquet.broker.metadata.topics import TopicRegistry
@@ -140,7 +144,7 @@ class MemberHandler:
         expressions = [subscription for data in consumers for subscription in data.subscriptions]
         for subscription in expressions:
             if subscription.is_by_tag:
-                check_length(subscription.expression)
+                check_expression_length(subscription.expression)
         size = sum(
             len(subscription.expression)
             for subscription in expressions
@@ -307,7 +311,7 @@ class MemberHandler:
             request.body, _subscription, self._limits.json_body_size_max, "jsonBodySizeMax"
         )
         if subscription is not None and not subscription.is_by_tag:
-            refuse_filter_type(self._config, subscription.expression_type)
+            refuse_filter_type(self._config.filters, subscription.expression_type)
             compile_filter(subscription.expression_type, subscription.expression)
         return request.answer(ResponseCode.SUCCESS)
 

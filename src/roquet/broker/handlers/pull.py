@@ -18,7 +18,9 @@ from roquet.broker.metadata.filter_data import (
     FilterRegistry,
     RetryTopicFilter,
     SqlFilter,
-    compiled,
+    check_expression_length,
+    compile_filter,
+    refuse_filter_type,
 )
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers
@@ -26,12 +28,10 @@ from roquet.broker.metadata.topics import TopicRegistry
 from roquet.broker.metrics.traffic import Traffic
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.offsets.moved_event import OffsetMovedEvents
-from roquet.errors import FilterError, Refused
+from roquet.errors import Refused
 from roquet.protocol.bodies.tables import BROADCASTING, GroupConfig, Subscription, TopicConfig
-from roquet.protocol.filters.sql92 import SqlExpression
 from roquet.protocol.filters.tags import (
     EVERYTHING,
-    EXPRESSION_SIZE_MAX,
     SQL92,
     TAG,
     Filter,
@@ -227,7 +227,7 @@ class PullHandler:
         """The filter of a pull, from the request itself or from the group's heartbeats."""
         if header.sys_flag & SUBSCRIPTION:
             kind = header.expression_type or TAG
-            check_length(header.subscription)
+            check_expression_length(header.subscription)
             if kind == TAG:
                 return tag_filter(header.subscription)
             return self._filter_of_request(kind, header)
@@ -272,22 +272,23 @@ class PullHandler:
             allowed.
         """
         group, topic = header.consumer_group, header.topic
-        data, message_filter = self._filters.data(topic, group), self._filters.wanted(topic, group)
-        if data is None or message_filter is None:
+        registered = self._filters.registered(topic, group)
+        if registered is None:
             remark = (
                 f"this broker has no {subscription.expression_type} filter of group {group} for "
                 f"topic {topic}: the answer to the heartbeat says why"
             )
             raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
-        if data.version < header.sub_version:
+        version = registered.data.version
+        if version < header.sub_version:
             remark = (
                 f"the filter of group {group} for topic {topic} on this broker is older (version "
-                f"{data.version}) than the pull's ({header.sub_version}): the next heartbeat "
+                f"{version}) than the pull's ({header.sub_version}): the next heartbeat "
                 "brings the new one"
             )
             raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
-        refuse_filter_type(self._config, subscription.expression_type)
-        return self._for_topic(message_filter, header)
+        refuse_filter_type(self._config.filters, subscription.expression_type)
+        return self._for_topic(registered.wanted, header)
 
     def _filter_of_request(self, kind: str, header: PullHeader) -> Filter:
         """The filter of an expression that came with the pull.
@@ -296,7 +297,7 @@ class PullHandler:
 
         :raises Refused: the expression cannot be compiled, or such filters are not allowed.
         """
-        refuse_filter_type(self._config, kind)
+        refuse_filter_type(self._config.filters, kind)
         known = self._filters.wanted(header.topic, header.consumer_group)
         if kind == SQL92 and known is not None and known.sql.expression == header.subscription:
             return self._for_topic(known, header)  # extension units may have its filter bits
@@ -428,37 +429,3 @@ class PullHandler:
                 return connection.failure(request, error).encode()
 
         return answer
-
-
-def check_length(expression: str | None) -> None:
-    """Check the length of a filter expression: the broker caches expressions.
-
-    :raises Refused: it is too long.
-    """
-    if expression is not None and len(expression) > EXPRESSION_SIZE_MAX:
-        remark = (
-            f"the filter expression has {len(expression)} characters, "
-            f"allowed are {EXPRESSION_SIZE_MAX}"
-        )
-        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
-
-
-def refuse_filter_type(config: BrokerConfig, kind: str) -> None:
-    """:raises Refused: `enablePropertyFilter` does not allow filters that are not by tag."""
-    if not config.filters.enable_property_filter:
-        remark = (
-            f"this broker does not filter by {kind}; "
-            "enablePropertyFilter=true in its configuration allows it"
-        )
-        raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-
-
-def compile_filter(kind: str, expression: str) -> SqlExpression:
-    """Compile a filter that is not by tag.
-
-    :raises Refused: the expression is not valid, or there is no such type of filter.
-    """
-    try:
-        return compiled(kind, expression)
-    except FilterError as error:
-        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None

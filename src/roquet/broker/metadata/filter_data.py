@@ -12,16 +12,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from roquet.broker.config.filter import FilterSettings
 from roquet.broker.config.limits import Limits
-from roquet.errors import FilterError
+from roquet.errors import FilterError, Refused
 from roquet.protocol.bodies.filter_table import BloomData, FilterData, FilterTable
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.filters.bloom import BloomShape, mask_of
 from roquet.protocol.filters.sql92 import SqlExpression, compile_sql
 from roquet.protocol.filters.sql92.parser import TERMS_MAX
-from roquet.protocol.filters.tags import SQL92, TAG, Stages
+from roquet.protocol.filters.tags import EXPRESSION_SIZE_MAX, SQL92, TAG, Stages
 from roquet.protocol.records.message import RETRY_TOPIC
 from roquet.protocol.records.record import properties_of
+from roquet.protocol.remoting.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,40 @@ def compiled(expression_type: str, expression: str) -> SqlExpression:
     if not expression:
         raise FilterError(1, "the expression is empty")
     return compile_sql(expression)
+
+
+def compile_filter(kind: str, expression: str) -> SqlExpression:
+    """Compile the expression of a request that is not by tag.
+
+    :raises Refused: the expression is not valid, or there is no such type of filter.
+    """
+    try:
+        return compiled(kind, expression)
+    except FilterError as error:
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+
+
+def refuse_filter_type(settings: FilterSettings, kind: str) -> None:
+    """:raises Refused: `enablePropertyFilter` does not allow filters that are not by tag."""
+    if not settings.enable_property_filter:
+        remark = (
+            f"this broker does not filter by {kind}; "
+            "enablePropertyFilter=true in its configuration allows it"
+        )
+        raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def check_expression_length(expression: str | None) -> None:
+    """Check the length of a filter expression: the broker caches expressions.
+
+    :raises Refused: it is too long.
+    """
+    if expression is not None and len(expression) > EXPRESSION_SIZE_MAX:
+        remark = (
+            f"the filter expression has {len(expression)} characters, "
+            f"allowed are {EXPRESSION_SIZE_MAX}"
+        )
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +118,7 @@ class SqlFilter:
 
 
 @dataclass(slots=True)
-class _Registered:
+class Registered:
     """A filter and its compiled form; the filter may be dead (its group left)."""
 
     data: FilterData
@@ -111,7 +147,7 @@ class FilterRegistry:
         self._limits = limits or Limits()
         self._bloom = bloom
         self._clean_after_ms = clean_after_ms
-        self._topics: dict[str, dict[str, _Registered]] = {}
+        self._topics: dict[str, dict[str, Registered]] = {}
         self._of_group: dict[str, dict[str, None]] = {}
         """Group -> topics for which it has a filter; a heartbeat reads only its own group."""
         self._is_changed = False
@@ -149,7 +185,7 @@ class FilterRegistry:
 
     def _register(self, group: str, subscription: Subscription, now_ms: int) -> None:
         """Register a filter. Only a newer version replaces another (docs/pitfalls.md#trap-28)."""
-        old = self._registered(subscription.topic, group)
+        old = self.registered(subscription.topic, group)
         if old is None and self._count() >= self._limits.filter_nums_max:
             reason = (
                 f"this broker keeps {self._limits.filter_nums_max} filters already (filterNumsMax)"
@@ -187,11 +223,11 @@ class FilterRegistry:
         """
         mask = mask_of(data.bloom.positions, data.bloom.bits) if data.bloom is not None else b""
         wanted = SqlFilter(compiled(data.expression_type, data.expression), mask, data.born_ms)
-        self._topics.setdefault(data.topic, {})[data.group] = _Registered(data, wanted)
+        self._topics.setdefault(data.topic, {})[data.group] = Registered(data, wanted)
         self._of_group.setdefault(data.group, {})[data.topic] = None
         self._is_changed = True
 
-    def _change(self, registered: _Registered, version: int, dead_ms: int) -> None:
+    def _change(self, registered: Registered, version: int, dead_ms: int) -> None:
         registered.update(version=version, dead_ms=dead_ms)
         self._is_changed = True
 
@@ -200,7 +236,7 @@ class FilterRegistry:
         for topic in self._of_group.get(group, ()):
             self._mark_dead(self._topics[topic][group], now_ms)
 
-    def _mark_dead(self, registered: _Registered, now_ms: int) -> None:
+    def _mark_dead(self, registered: Registered, now_ms: int) -> None:
         if not registered.data.is_dead:
             data = registered.data
             self._change(registered, data.version, max(now_ms, data.born_ms))
@@ -221,15 +257,11 @@ class FilterRegistry:
     def __bool__(self) -> bool:
         return any(self._topics.values())
 
-    def _registered(self, topic: str, group: str) -> _Registered | None:
+    def registered(self, topic: str, group: str) -> Registered | None:
         return self._topics.get(topic, {}).get(group)
 
-    def data(self, topic: str, group: str) -> FilterData | None:
-        found = self._registered(topic, group)
-        return None if found is None else found.data
-
     def wanted(self, topic: str, group: str) -> SqlFilter | None:
-        found = self._registered(topic, group)
+        found = self.registered(topic, group)
         return None if found is None else found.wanted
 
     def of_topic(self, topic: str) -> list[SqlFilter]:
