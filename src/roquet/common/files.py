@@ -1,8 +1,7 @@
-"""Files that are replaced atomically and durably, backups, durable file names, failing writes."""
+"""Files that are replaced atomically and durably, backups, durable file names."""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -10,8 +9,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Final, TypeVar
-
-from roquet.common.failure_streak import FailureStreak
 
 T = TypeVar("T")
 
@@ -154,39 +151,3 @@ def naming(path: Path) -> Iterator[None]:
         if error.filename is None:
             error.filename = str(path)
         raise
-
-
-class WriteLog:
-    """Watches the writes of a file that its owner repeats until one succeeds.
-
-    :param log: the owner's logger.
-    """
-
-    def __init__(self, log: logging.Logger, path: Path) -> None:
-        self._log = log
-        self._path = path
-        self._streak = FailureStreak()
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether the last write failed."""
-        return self._streak.is_on
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Context manager around one write; passes its errors on.
-
-        An OSError, and a ValueError of making the content, are failures of the write.
-        """
-        try:
-            yield
-        except (OSError, ValueError) as error:
-            if self._streak.failed():
-                self._log.error(
-                    "file not written, it stays as it was and is tried again: path=%s error=%s",
-                    self._path,
-                    error,
-                )
-            raise
-        if self._streak.ended():
-            self._log.warning("file written again: path=%s", self._path)

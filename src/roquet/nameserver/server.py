@@ -12,12 +12,12 @@ from typing import Final
 from roquet.common.files import damaged_of, read_with_backup
 from roquet.common.properties import changed
 from roquet.common.runtime import Runtime
+from roquet.common.saved_file import SavedFile
 from roquet.errors import StoreError
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.handlers import NameServerHandlers
 from roquet.nameserver.kv_config import KvConfig
 from roquet.nameserver.routes import Routes
-from roquet.nameserver.saved_file import SavedFile
 from roquet.protocol.bodies import tables as bodies
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.transport.listening import listening

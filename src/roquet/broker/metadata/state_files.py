@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from roquet.common.files import WriteLog
 from roquet.common.listeners import Then
 from roquet.common.runtime import Runtime
+from roquet.common.saved_file import SavedFile
 from roquet.protocol.bodies.body import Body
 from roquet.protocol.bodies.tables import parse
 from roquet.protocol.json.dialect import dump_indented
@@ -52,8 +52,7 @@ async def until_saved(change: Callable[[Then], None]) -> None:
 class StateFile(Generic[T]):
     """The file of one table.
 
-    Invariant: one write at a time. A write saves the table as it is when the write begins, so that
-    many changes need one write.
+    A write saves the table as it is when the write begins, so that many changes need one write.
 
     :param table: gives the table's present state.
     """
@@ -62,12 +61,10 @@ class StateFile(Generic[T]):
         self._disk = disk
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
-        self._table = table
-        self._runtime = runtime
-        self._dirty = False
-        self._waiting: list[Then] = []
-        self._writing: asyncio.Task[None] | None = None
-        self._write_log = WriteLog(log, path)
+        self._file = SavedFile(
+            path, lambda: partial(_encoded, table()), runtime, replace=self._replace
+        )
+        self.retry = self._file.retry
         self.was_damaged = False
         """Whether `load` found a file or backup that it could not decode."""
 
@@ -155,16 +152,9 @@ class StateFile(Generic[T]):
 
     def changed(self, then: Then | None = None) -> None:
         """Write the changed table soon; `then` is called when it is on disk."""
-        self._dirty = True
+        written = self._file.save()
         if then is not None:
-            self._waiting.append(then)
-        if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write())
-
-    def retry(self) -> None:
-        """Write the table if it could not be written the last time."""
-        if self._write_log.is_failing:
-            self.changed()
+            written.add_done_callback(partial(_tell, then))
 
     async def flush(self) -> None:
         """Wait until the table as it is now is on disk.
@@ -173,33 +163,24 @@ class StateFile(Generic[T]):
         """
         await until_saved(self.changed)
 
-    async def _write(self) -> None:
-        try:
-            while self._dirty:
-                self._dirty = False
-                waiting, self._waiting = self._waiting, []
-                error = await self._try_to_save()
-                for then in waiting:
-                    then(error)
-        finally:
-            self._writing = None
-
-    async def _try_to_save(self) -> OSError | None:
-        try:
-            with self._write_log.watching():
-                await self._runtime.blocking(partial(self._save, self._table()))
-        except OSError as error:
-            return error
-        return None
-
-    def _save(self, table: T) -> None:
-        data = dump_indented(table.to_json())
-        old = self._disk.read(self.path)
+    def _replace(self, path: Path, data: bytes) -> None:
+        old = self._disk.read(path)
         if old == data:
             return
         if old:
             self._disk.replace(self._backup, old)
-        self._disk.replace(self.path, data)
+        self._disk.replace(path, data)
+
+
+def _encoded(table: Body) -> bytes:
+    return dump_indented(table.to_json())
+
+
+def _tell(then: Then, written: asyncio.Task[None]) -> None:
+    if not written.cancelled():
+        error = written.exception()
+        if error is None or isinstance(error, OSError):
+            then(error)
 
 
 def _parsed(data: bytes | None, kind: Callable[[Mapping[str, Any]], R]) -> tuple[R | None, str]:

@@ -1,4 +1,4 @@
-"""A name server's small files."""
+"""Small files that are written in the background."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 import errno
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from roquet.common import files
 from roquet.common.runtime import Runtime
-from roquet.nameserver.saved_file import SavedFile
+from roquet.common.saved_file import SavedFile
 
 
 class Written:
@@ -60,6 +61,31 @@ async def test_what_cannot_be_written_is_told_once_and_tried_again(
     assert its.on_drive == b"new"
     told = [record.getMessage().partition(":")[0] for record in caplog.records]
     assert told == ["file not written, it stays as it was and is tried again", "file written again"]
+
+
+async def test_only_the_first_failure_and_the_first_success_after_it_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An error of another kind is no failed write: nothing would mend it."""
+    errors = [None, OSError("full"), ValueError("odd"), KeyError(), None, None, OSError("again")]
+    outcomes = iter(errors)
+
+    def replace(*_: object) -> None:
+        error = next(outcomes)
+        if error is not None:
+            raise error
+
+    file = SavedFile(Path("file"), lambda: lambda: b"", Runtime(), replace)
+    for error in errors:
+        with nullcontext() if error is None else pytest.raises(type(error)):
+            await file.save()
+
+    text = "file not written, it stays as it was and is tried again: path=file error="
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        ("ERROR", f"{text}full"),
+        ("WARNING", "file written again: path=file"),
+        ("ERROR", f"{text}again"),
+    ]
 
 
 async def test_many_changes_while_a_slow_drive_writes_share_one_write_and_hold_nobody_up(

@@ -1,4 +1,4 @@
-"""A small file of a name server: replaced as a whole by a thread, retried if writing fails."""
+"""A small file that is replaced as a whole by a thread, and again if writing failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from roquet.common.files import WriteLog, replace_with_backup
+from roquet.common.failure_streak import FailureStreak
+from roquet.common.files import replace_with_backup
 from roquet.common.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -21,17 +22,23 @@ class SavedFile:
 
     :param content: called on the event loop when a write starts; the function that it returns makes
         the bytes, in the writing thread.
+    :param replace: replaces the content of the file, in the writing thread.
     """
 
     def __init__(
-        self, path: Path, content: Callable[[], Callable[[], bytes]], runtime: Runtime
+        self,
+        path: Path,
+        content: Callable[[], Callable[[], bytes]],
+        runtime: Runtime,
+        replace: Callable[[Path, bytes], None] = replace_with_backup,
     ) -> None:
         self.path = path
         self._content = content
         self._runtime = runtime
+        self._replace = replace
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
-        self._write_log = WriteLog(log, path)
+        self._streak = FailureStreak()
 
     def save(self) -> asyncio.Task[None]:
         """Write the present content, in a task that runs on even if its caller is cancelled.
@@ -48,13 +55,23 @@ class SavedFile:
         if before is not None:
             await asyncio.wait((before,))
         self._running, self._next = self._next, None
-        content = self._content()
-        with self._write_log.watching():
-            await self._runtime.blocking(lambda: replace_with_backup(self.path, content()))
+        try:
+            content = self._content()
+            await self._runtime.blocking(lambda: self._replace(self.path, content()))
+        except (OSError, ValueError) as error:
+            if self._streak.failed():
+                log.error(
+                    "file not written, it stays as it was and is tried again: path=%s error=%s",
+                    self.path,
+                    error,
+                )
+            raise
+        if self._streak.ended():
+            log.warning("file written again: path=%s", self.path)
 
     def retry(self) -> None:
         """Write again, if the last write failed."""
-        if self._write_log.is_failing:
+        if self._streak.is_on:
             self.save()
 
     async def close(self) -> None:
