@@ -7,11 +7,14 @@ import asyncio
 import pytest
 
 from roquet.client._send.sender import IN_FLIGHT_MAX
-from roquet.errors import CallTimeout, ResponseError
+from roquet.client.producer import Producer
+from roquet.errors import CallTimeout, ConnectionClosed, ResponseError
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
-from tests.client.cluster import SILENCE, FakeBroker, FakeCluster
+from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
+from tests.client.consumers import queue
 from tests.client.producers import bodies, producer
+from tests.simulation.network import LinkQuality
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
@@ -204,3 +207,107 @@ def test_a_cancelled_send_gives_its_turn_to_another(
 
     cluster.run(send)
     assert bodies(broker) == [b"last"]
+
+
+def test_a_send_that_fails_for_good_has_the_route_asked_for_again(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, retries=0) as p:
+            await p.queues("T")
+            broker.host.kill()
+            asked = cluster.route_requests.count("T")
+            with pytest.raises(ConnectionClosed):
+                await p.send("T", b"hi")
+            await asyncio.sleep(1)
+            assert cluster.route_requests.count("T") == asked + 1
+
+    cluster.create("T", "broker-a")
+    cluster.run(send)
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_the_wall_clock_does_not_count_for_the_time_of_a_send(
+    cluster: FakeCluster, broker: FakeBroker, jump_ms: int
+) -> None:
+    async def send() -> float:
+        async with producer(cluster) as p:
+            await p.send("T", b"first")
+            broker.script[SEND] = [SILENCE] * 9
+            began = cluster.sim.now_s
+            sending = asyncio.create_task(p.send("T", b"hi"))
+            await asyncio.sleep(1)
+            cluster.client.clock_ahead_ms += jump_ms
+            with pytest.raises(CallTimeout):
+                await sending
+            return cluster.sim.now_s - began
+
+    assert cluster.run(send) == pytest.approx(3, abs=0.01)
+
+
+# brokers that are slow or fail
+
+
+def slow_down(cluster: FakeCluster, broker: FakeBroker) -> None:
+    """Each send to the broker takes 0.6 s from now on."""
+    quality = LinkQuality(latency_s=(0.3, 0.3), spike_chance=0.0, split_chance=0.0)
+    cluster.sim.network.set_quality(CLIENT, broker.host.address, quality)
+
+
+async def brokers_of_eight(p: Producer) -> set[str]:
+    """The brokers that the next sends go to; there are eight queues."""
+    return {(await p.send("T", b"hi")).queue.broker_name for _ in range(8)}
+
+
+@pytest.fixture
+def two(cluster: FakeCluster, broker: FakeBroker, other: FakeBroker) -> list[FakeBroker]:
+    for each in (broker, other):
+        each.create("T", 4)
+    return [broker, other]
+
+
+@pytest.mark.parametrize("jump_ms", [0, -3_600_000, 3_600_000])
+def test_a_slow_broker_is_avoided_for_its_time_on_the_loops_clock(
+    cluster: FakeCluster, two: list[FakeBroker], jump_ms: int
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, avoid_slow_brokers=True) as p:
+            assert await brokers_of_eight(p) == {"broker-a", "broker-b"}
+            slow_down(cluster, two[0])
+            await p.send("T", b"slow", queue=queue(0))
+            cluster.client.clock_ahead_ms += jump_ms
+            assert await brokers_of_eight(p) == {"broker-b"}
+            await asyncio.sleep(29)
+            assert await brokers_of_eight(p) == {"broker-b"}
+            await asyncio.sleep(1)
+            assert await brokers_of_eight(p) == {"broker-a", "broker-b"}
+
+    cluster.run(send)
+
+
+def test_without_that_option_a_slow_broker_has_its_turn(
+    cluster: FakeCluster, two: list[FakeBroker]
+) -> None:
+    async def send() -> None:
+        async with producer(cluster) as p:
+            slow_down(cluster, two[0])
+            await p.send("T", b"slow", queue=queue(0))
+            assert await brokers_of_eight(p) == {"broker-a", "broker-b"}
+
+    cluster.run(send)
+
+
+def test_a_broker_that_did_not_answer_is_avoided_for_ten_minutes(
+    cluster: FakeCluster, two: list[FakeBroker]
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, avoid_slow_brokers=True, retries=0) as p:
+            two[0].script[SEND] = [SILENCE]
+            with pytest.raises(CallTimeout):
+                await p.send("T", b"lost", queue=queue(0), timeout_ms=100)
+            await asyncio.sleep(595)
+            assert await brokers_of_eight(p) == {"broker-b"}
+            await asyncio.sleep(5)
+            assert await brokers_of_eight(p) == {"broker-a", "broker-b"}
+
+    cluster.run(send, within_s=1000)
