@@ -10,7 +10,7 @@ from roquet.client._send.sender import IN_FLIGHT_MAX
 from roquet.client.producer import Producer
 from roquet.errors import CallTimeout, ConnectionClosed, ResponseError
 from roquet.protocol.records.message import MessageQueue
-from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
 from tests.client.consumers import queue
 from tests.client.producers import bodies, producer
@@ -311,3 +311,18 @@ def test_a_broker_that_did_not_answer_is_avoided_for_ten_minutes(
             assert await brokers_of_eight(p) == {"broker-a", "broker-b"}
 
     cluster.run(send, within_s=1000)
+
+
+def test_a_retry_goes_to_a_slow_broker_rather_than_to_the_one_that_failed(
+    cluster: FakeCluster, two: list[FakeBroker]
+) -> None:
+    """All are avoided then. The failing broker got all tries if its queues were next in turn."""
+
+    async def send() -> None:
+        async with producer(cluster, avoid_slow_brokers=True) as p:
+            slow_down(cluster, two[1])
+            await p.send("T", b"slow", queue=MessageQueue("T", "broker-b", 0))
+            two[0].script[SEND] = [ResponseCode.SYSTEM_ERROR] * 9
+            assert await brokers_of_eight(p) == {"broker-b"}
+
+    cluster.run(send)

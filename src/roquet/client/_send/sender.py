@@ -117,7 +117,10 @@ class Sender:
     def _next_queue(self, topic_route: TopicRoute, failed: set[str]) -> MessageQueue:
         avoided = failed
         if self._faults is not None:
-            avoided = failed | self._faults.avoided(now_s() * 1000)
+            suspect = failed | self._faults.avoided(now_s() * 1000)
+            # If all are suspect, a slow broker is better than one that failed in this send.
+            if any(queue.broker_name not in suspect for queue in topic_route.queues):
+                avoided = suspect
         return topic_route.round_robin.next(topic_route.queues, avoided)
 
     async def _try(
