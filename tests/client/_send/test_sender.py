@@ -326,3 +326,36 @@ def test_a_retry_goes_to_a_slow_broker_rather_than_to_the_one_that_failed(
             assert await brokers_of_eight(p) == {"broker-b"}
 
     cluster.run(send)
+
+
+def test_a_cancelled_send_says_nothing_against_its_broker(
+    cluster: FakeCluster, two: list[FakeBroker]
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, avoid_slow_brokers=True) as p:
+            await p.send("T", b"hi", queue=queue(0))
+            two[0].script[SEND] = [SILENCE]
+            sending = asyncio.create_task(p.send("T", b"cancelled", queue=queue(0)))
+            await asyncio.sleep(0.04)
+            sending.cancel()
+            await asyncio.wait([sending])
+            assert await brokers_of_eight(p) == {"broker-a", "broker-b"}
+
+    cluster.run(send)
+
+
+def test_a_send_that_was_cancelled_late_was_slow(
+    cluster: FakeCluster, two: list[FakeBroker]
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, avoid_slow_brokers=True) as p:
+            two[0].script[SEND] = [SILENCE]
+            sending = asyncio.create_task(p.send("T", b"cancelled", queue=queue(0)))
+            await asyncio.sleep(1)
+            sending.cancel()
+            await asyncio.wait([sending])
+            assert await brokers_of_eight(p) == {"broker-b"}
+            await asyncio.sleep(60)
+            assert await brokers_of_eight(p) == {"broker-a", "broker-b"}
+
+    cluster.run(send)

@@ -132,13 +132,17 @@ class Sender:
     ) -> list[SendResult]:
         address = topic_route.master(queue)
         began_s = now_s()
-        latency_ms: float = FAILURE_LATENCY_MS
+        has_failed = False
         try:
             request = message.request(self._group, queue, self._session.runtime.now_ms())
             response = await self._session.call(address, request, max(1, _left_ms(deadline)))
-            latency_ms = (now_s() - began_s) * 1000
+        except (ConnectionClosed, CallTimeout):
+            has_failed = True
+            raise
         finally:
+            # A cancelled send has not failed: it counts with the time that it took.
             if self._faults is not None:
+                latency_ms = FAILURE_LATENCY_MS if has_failed else (now_s() - began_s) * 1000
                 self._faults.sent(queue.broker_name, latency_ms, now_s() * 1000)
         return send_results(
             response, address, message.topic, queue.broker_name, message.unique_keys
