@@ -359,3 +359,19 @@ def test_a_send_that_was_cancelled_late_was_slow(
             assert await brokers_of_eight(p) == {"broker-a", "broker-b"}
 
     cluster.run(send)
+
+
+def test_a_refusal_stays_the_callers_when_no_time_is_left_for_a_retry(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """A retry after the deadline ended in CallTimeout, and the message might be stored."""
+
+    async def send() -> None:
+        async with producer(cluster) as p:
+            await p.send("T", b"first")
+            broker.script[SEND] = [ResponseCode.SYSTEM_BUSY]
+            with pytest.raises(ResponseError, match="code 2: scripted"):
+                await p.send("T", b"hi", timeout_ms=50)
+
+    cluster.run(send)
+    assert bodies(broker) == [b"first"]

@@ -106,12 +106,14 @@ class Sender:
                     self._session.routes.refresh_soon(message.topic)
                     raise
                 log.info("send failed, will be retried: queue=%s error=%s", queue, error)
-            failed.add(queue.broker_name)
-            is_alone = pick is not None or all(
-                other.broker_name in failed for other in topic_route.queues
-            )
-            pause_s = SAME_BROKER_PAUSE_S if is_alone else 0.0
-            await self._routes.refresh(message.topic, deadline, pause_s)
+                failed.add(queue.broker_name)
+                is_alone = pick is not None or all(
+                    other.broker_name in failed for other in topic_route.queues
+                )
+                pause_s = SAME_BROKER_PAUSE_S if is_alone else 0.0
+                await self._routes.refresh(message.topic, deadline, pause_s)
+                if _left_ms(deadline) <= 0:
+                    raise  # a try without time would turn a refusal into CallTimeout
         raise AssertionError("the last try returns or raises")
 
     def _next_queue(self, topic_route: TopicRoute, failed: set[str]) -> MessageQueue:
