@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from roquet.protocol.bodies.tables import FROM_TIMESTAMP, Heartbeat, parse
-from roquet.protocol.remoting.codes import RequestCode
-from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
+from roquet.client._net.broker_requests import MemberCallbacks
+from roquet.client._net.heartbeats import PERIOD_S
+from roquet.client._net.member_calls import QueueState
+from roquet.client._net.session import Session
+from roquet.client.config import ClientConfig
+from roquet.errors import AccessDenied, MessageError, Refused
+from roquet.protocol.bodies.tables import FROM_TIMESTAMP, ConsumerData, Heartbeat, parse
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.records.record import Record
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 from tests.client.consumers import consumer, fill
 from tests.client.producers import producer
 
@@ -86,3 +97,184 @@ def test_a_good_bye_leaves_behind_a_heartbeat_that_is_under_way(
     cluster.run(consume)
     waited_s = came[RequestCode.UNREGISTER_CLIENT] - came[RequestCode.HEART_BEAT]
     assert 0 < waited_s < 1 if is_answered else waited_s >= 3
+
+
+# one session
+
+Beats = Callable[[Session], Coroutine[Any, Any, None]]
+
+
+def run(cluster: FakeCluster, work: Beats) -> None:
+    """`work` with a session that knows the route of T."""
+
+    async def main() -> None:
+        config = ClientConfig(NAME_SERVER, client_id="me", runtime=cluster.client.runtime())
+        async with Session(config) as session:
+            await session.routes.route("T")
+            await asyncio.sleep(1)  # until it is noticed that the route is new
+            await work(session)
+
+    cluster.run(main)
+
+
+async def not_consumed(_record: Record, _broker_name: str) -> bool:
+    return False
+
+
+def member(woken: list[str]) -> MemberCallbacks:
+    """A member of G, which notes in `woken` when it is told to rebalance."""
+    data = ConsumerData("G")
+    return MemberCallbacks(
+        data,
+        lambda: woken.append("G"),
+        lambda _: None,
+        dict[MessageQueue, QueueState],
+        not_consumed,
+        0,
+    )
+
+
+@pytest.fixture
+def other(cluster: FakeCluster, broker: FakeBroker) -> FakeBroker:
+    """Both have the topic T."""
+    other = cluster.broker("10.0.2.1:10911", "broker-b")
+    for each in (broker, other):
+        each.create("T", 1)
+    return other
+
+
+def beats(broker: FakeBroker) -> int:
+    return len(broker.requests[RequestCode.HEART_BEAT])
+
+
+def test_without_a_group_there_is_nothing_to_say(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
+) -> None:
+    async def work(session: Session) -> None:
+        await session.membership.beat()
+        await asyncio.sleep(2 * PERIOD_S)
+
+    run(cluster, work)
+    assert beats(broker) == beats(other) == 0
+
+
+def test_a_client_is_in_a_group_once(cluster: FakeCluster, other: FakeBroker) -> None:
+    async def work(session: Session) -> None:
+        session.membership.join_as_consumer("G", member([]))
+        with pytest.raises(MessageError, match="in group G twice"):
+            session.membership.join_as_consumer("G", member([]))
+
+    run(cluster, work)
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 0, 3_600_000])
+def test_heartbeats_keep_their_period_when_the_wall_clock_is_set(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker, jump_ms: int
+) -> None:
+    async def work(session: Session) -> None:
+        session.membership.join_as_producer("P")
+        await asyncio.sleep(1)
+        cluster.client.clock_ahead_ms += jump_ms
+        await asyncio.sleep(PERIOD_S - 2)
+        assert beats(broker) == 1
+        await asyncio.sleep(2)
+        assert beats(broker) == 2
+
+    run(cluster, work)
+
+
+def test_a_new_broker_hears_at_once_and_then_the_group_is_rebalanced(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
+) -> None:
+    async def work(session: Session) -> None:
+        woken: list[str] = []
+        session.membership.join_as_consumer("G", member(woken))
+        await asyncio.sleep(2 * PERIOD_S + 5)
+        assert (beats(broker), beats(other)) == (2, 0)
+        cluster.listed.add(other.address)
+        woken.clear()
+        before = beats(broker)
+        await session.routes.refresh("T")
+        await asyncio.sleep(1)
+        assert (beats(broker) - before, beats(other)) == (1, 1)
+        assert woken == ["G", "G"], "by the new broker, and after the heartbeat"
+        await asyncio.sleep(PERIOD_S)
+        assert (beats(other), len(woken)) == (2, 2), "a heartbeat on time wakes nobody"
+
+    cluster.listed.remove(other.address)
+    run(cluster, work)
+
+
+@pytest.mark.parametrize("code", [SILENCE, ResponseCode.SYSTEM_ERROR])
+def test_a_broker_that_takes_no_heartbeat_keeps_none_from_the_others(
+    cluster: FakeCluster,
+    broker: FakeBroker,
+    other: FakeBroker,
+    code: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work(session: Session) -> None:
+        session.membership.join_as_consumer("G", member([]))
+        broker.script[RequestCode.HEART_BEAT] = [code]
+        assert await session.membership.beat() == []
+
+    run(cluster, work)
+    assert beats(other) == 1
+    (line,) = [line for line in caplog.messages if "heartbeat" in line]
+    assert line.startswith(f"client task failed: task='heartbeat to {broker.address}'")
+
+
+def test_a_broker_that_denies_access_is_named_and_the_others_hear(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
+) -> None:
+    def deny(request: Command) -> None:
+        if request.code == RequestCode.HEART_BEAT:
+            raise Refused(1, "org.apache.rocketmq.acl.common.AclException: no")
+
+    async def work(session: Session) -> None:
+        session.membership.join_as_consumer("G", member([]))
+        (denial,) = await session.membership.beat()
+        assert isinstance(denial, AccessDenied)
+        assert broker.address in str(denial)
+
+    broker.on_request = deny
+    run(cluster, work)
+    assert list(other.members["G"]) == []
+    assert beats(other) == 1
+
+
+def test_a_heartbeat_goes_on_although_its_caller_was_cancelled(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
+) -> None:
+    async def work(session: Session) -> None:
+        session.membership.join_as_consumer("G", member([]))
+        beating = asyncio.create_task(session.membership.beat())
+        await asyncio.sleep(0)
+        beating.cancel()
+        await asyncio.wait([beating])
+        assert beating.cancelled()
+        assert beats(broker) == 0
+        await asyncio.sleep(1)
+        assert beats(broker) == beats(other) == 1
+
+    run(cluster, work)
+
+
+def test_consumers_leave_before_producers_and_no_heartbeat_names_them_again(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
+) -> None:
+    async def work(session: Session) -> None:
+        session.membership.join_as_producer("P2")
+        session.membership.join_as_producer("P1")
+        session.membership.join_as_consumer("G", member([]))
+        await session.membership.leave_all()
+        before = beats(broker)
+        await session.membership.beat()
+        assert beats(broker) == before
+
+    run(cluster, work)
+    assert [request.fields for request in broker.requests[RequestCode.UNREGISTER_CLIENT]] == [
+        {"clientID": "me", "consumerGroup": "G"},
+        {"clientID": "me", "producerGroup": "P1"},
+        {"clientID": "me", "producerGroup": "P2"},
+    ]
