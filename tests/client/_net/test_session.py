@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roquet.client._net.route_table import REFRESH_PERIOD_S
-from roquet.client._net.session import Session
+from roquet.client._net.session import SILENT_CALLS_MAX, Session
 from roquet.client.config import ClientConfig
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.codes import RequestCode
@@ -78,6 +78,35 @@ def test_a_connection_is_replaced_after_two_timeouts_in_a_row_but_not_after_one(
     first, _, after_one, _, _, after_two = (request.opaque for request in broker.requests[SEND])
     assert first < after_one, "still the same connection"
     assert after_two == 1, "the first request of a new connection"
+
+
+def test_a_timeout_on_a_former_connection_does_not_count_for_the_next(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def work(session: Session) -> None:
+        await lose(session, broker)
+        cluster.sim.network.cut(CLIENT, broker.host.address)
+        await asyncio.sleep(1)
+        await lose(session, broker)
+        await ask(session, broker)
+
+    run(cluster, work)
+    assert places(broker) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("count", [SILENT_CALLS_MAX, SILENT_CALLS_MAX + 1])
+def test_timeouts_at_the_same_time_replace_one_connection(
+    cluster: FakeCluster, broker: FakeBroker, count: int
+) -> None:
+    """Those beyond the maximum counted for the next connection, which had to go after one."""
+
+    async def work(session: Session) -> None:
+        await lose(session, broker, count)
+        await lose(session, broker)
+        await ask(session, broker)
+
+    run(cluster, work)
+    assert places(broker) == [*range(1, count + 1), 1, 2]
 
 
 def test_each_address_has_its_own_timeouts(cluster: FakeCluster, broker: FakeBroker) -> None:

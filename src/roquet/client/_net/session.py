@@ -128,6 +128,7 @@ class Session:
         if self._connections.get(address) not in (None, connection):
             # The broker has removed this client together with its former connection.
             self.membership.due.set()
+            self._silent_calls.pop(address, None)
         self._connections[address] = connection
         return connection
 
