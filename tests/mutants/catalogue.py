@@ -672,7 +672,7 @@ _REFUSING: Final = (
         "broker/handlers/fastpath/cache.py",
         'self._unknown = frame if int.from_bytes(frame[1:4], "big") <= _HEADER_SIZE_MAX else b""',
         "self._unknown = frame",
-        ("tests/broker/handlers/fastpath/test_pull.py",),
+        ("tests/broker/handlers/fastpath/test_cache.py",),
     ),
     Mutant(
         "a filter reads all that nobody wants at once",

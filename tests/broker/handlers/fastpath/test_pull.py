@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,65 +160,6 @@ def test_a_number_at_or_beyond_javas_range_is_answered_as_on_the_general_path(
         ):
             usual.fields[number] = text
             compare([usual.encode()[4:]] * 4, learning, by_slow_path, per_read=1)
-
-    asyncio.run(run())
-
-
-def with_odd_field(number: int, size: int, header_type: int) -> bytes:
-    command = decode(pull_frame(number, replace(USUAL, queue_offset=number), header_type))
-    command.fields["odd"] = "x" * size
-    return command.encode()[4:]
-
-
-@pytest.mark.parametrize("header_type", [JSON, BINARY])
-def test_long_headers_are_not_learnt_and_all_that_are_have_a_bound(
-    header_type: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A header may have 16 MiB; 64 of them would be a GiB for one connection, which nobody
-    counts.
-    """
-    monkeypatch.setattr("roquet.broker.handlers.fastpath.cache._SIZE_MAX", 50_000)
-
-    async def run() -> None:
-        learning = Side()
-        by_slow_path = Side(learns=False)
-        compare(
-            [with_odd_field(number, 9_000 + number, header_type) for number in range(40)],
-            learning,
-            by_slow_path,
-        )
-        assert learning.templates() == 0
-        compare(
-            [with_odd_field(number, 5_000 + number, header_type) for number in range(60)],
-            learning,
-            by_slow_path,
-        )
-        assert 0 < learning.templates() <= 50_000 // 5_000
-        compare(
-            [
-                pull_frame(number, replace(USUAL, queue_offset=number), header_type)
-                for number in range(4)
-            ],
-            learning,
-            by_slow_path,
-        )
-        assert learning.templates() > 0
-
-    asyncio.run(run())
-
-
-def test_a_frame_that_was_not_learnt_is_not_kept() -> None:
-    async def run() -> None:
-        side = Side()
-        side.pull(*(pull_frame(number, USUAL) for number in range(3)))
-        refused = decode(pull_frame(5, replace(USUAL, topic="Unknown")))
-        refused.body = bytes(1 << 20)
-        tracemalloc.start()
-        side.pull(refused.encode()[4:])
-        del refused
-        kept, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert kept < 1 << 19
 
     asyncio.run(run())
 
