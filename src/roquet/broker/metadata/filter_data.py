@@ -118,7 +118,7 @@ class SqlFilter:
 
 
 @dataclass(slots=True)
-class Registered:
+class RegisteredFilter:
     """A filter and its compiled form; the filter may be dead (its group left)."""
 
     data: FilterData
@@ -147,7 +147,7 @@ class FilterRegistry:
         self._limits = limits or Limits()
         self._bloom = bloom
         self._clean_after_ms = clean_after_ms
-        self._topics: dict[str, dict[str, Registered]] = {}
+        self._topics: dict[str, dict[str, RegisteredFilter]] = {}
         self._of_group: dict[str, dict[str, None]] = {}
         """Group -> topics for which it has a filter; a heartbeat reads only its own group."""
         self._is_changed = False
@@ -223,11 +223,11 @@ class FilterRegistry:
         """
         mask = mask_of(data.bloom.positions, data.bloom.bits) if data.bloom is not None else b""
         wanted = SqlFilter(compiled(data.expression_type, data.expression), mask, data.born_ms)
-        self._topics.setdefault(data.topic, {})[data.group] = Registered(data, wanted)
+        self._topics.setdefault(data.topic, {})[data.group] = RegisteredFilter(data, wanted)
         self._of_group.setdefault(data.group, {})[data.topic] = None
         self._is_changed = True
 
-    def _change(self, registered: Registered, version: int, dead_ms: int) -> None:
+    def _change(self, registered: RegisteredFilter, version: int, dead_ms: int) -> None:
         registered.update(version=version, dead_ms=dead_ms)
         self._is_changed = True
 
@@ -236,7 +236,7 @@ class FilterRegistry:
         for topic in self._of_group.get(group, ()):
             self._mark_dead(self._topics[topic][group], now_ms)
 
-    def _mark_dead(self, registered: Registered, now_ms: int) -> None:
+    def _mark_dead(self, registered: RegisteredFilter, now_ms: int) -> None:
         if not registered.data.is_dead:
             data = registered.data
             self._change(registered, data.version, max(now_ms, data.born_ms))
@@ -257,7 +257,7 @@ class FilterRegistry:
     def __bool__(self) -> bool:
         return any(self._topics.values())
 
-    def registered(self, topic: str, group: str) -> Registered | None:
+    def registered(self, topic: str, group: str) -> RegisteredFilter | None:
         return self._topics.get(topic, {}).get(group)
 
     def wanted(self, topic: str, group: str) -> SqlFilter | None:
