@@ -111,6 +111,8 @@ class FakeBroker:
         sent.
         """
         self.version = VERSION
+        self.member_list: bytes | None = None
+        """What it answers instead of its list of members."""
         self.on_request: Callable[[Command], None] = lambda _: None
         self.held: list[Command] = []
         self._cluster = cluster
@@ -358,6 +360,8 @@ class FakeBroker:
             )
 
     def _member_list(self, request: Command, _: Connection) -> Answer:
+        if self.member_list is not None:
+            return request.answer(0, body=self.member_list)
         members = list(self.members[request.fields["consumerGroup"]])
         if not members:
             return request.answer(ResponseCode.SYSTEM_ERROR, "nobody")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from roquet.client._consume.rebalancer import PERIOD_S
 from roquet.client.consumer import Consumer
 from roquet.protocol.json.dialect import ObjectKeys, dump_dialect
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from tests.client.cluster import CLIENT, FakeBroker, FakeCluster
-from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, reset, stored
+from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, queue, reset, stored
 
 
 def members(cluster: FakeCluster, *hosts: str) -> list[Consumer]:
@@ -157,3 +160,84 @@ def test_a_topic_that_is_created_later_is_consumed_then(
             return found
 
     assert cluster.run(consume) == [b"0"]
+
+
+def asked_for_members(broker: FakeBroker) -> int:
+    return len(broker.requests[RequestCode.GET_CONSUMER_LIST_BY_GROUP])
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b"null", b'{"consumerIdList":7}', b'{"consumerIdList":', b"\xff"]
+)
+def test_an_answer_that_is_no_list_of_members_changes_nothing(
+    cluster: FakeCluster, broker: FakeBroker, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(broker, 0, queues=4)
+    one, two = members(cluster, CLIENT, OTHER_CLIENT)
+    broker.member_list = body
+    asked = asked_for_members(broker)
+    cluster.sim.run_for(25)
+    assert asked_for_members(broker) > asked
+    assert (of_topic(one), of_topic(two)) == ({0, 1}, {2, 3})
+    assert "group members not found, the next broker is asked: group=G" in caplog.text
+
+
+def test_a_list_without_this_member_is_asked_for_again_after_a_heartbeat(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """If it is not in the list then, either, the others have all queues, and it must have none."""
+    fill(broker, 0, queues=4)
+    (one,) = members(cluster, CLIENT)
+    assert of_topic(one) == {0, 1, 2, 3}
+    order: list[int] = []
+    broker.on_request = lambda request: order.append(request.code)
+    broker.member_list = b'{"consumerIdList":["somebody"]}'
+    cluster.sim.run_for(PERIOD_S + 1)
+    assert of_topic(one) == set()
+    first = order.index(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    again = order.index(RequestCode.GET_CONSUMER_LIST_BY_GROUP, first + 1)
+    assert RequestCode.HEART_BEAT in order[first:again]
+
+
+def test_slaves_are_asked_for_the_members_when_no_master_tells_them(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    slave = cluster.broker("10.0.1.2:10911", broker_id=1, log=broker.log)
+    fill(broker, 0, queues=4)
+    (one,) = members(cluster, CLIENT)
+    assert asked_for_members(slave) == 0
+    broker.script[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = [ResponseCode.SYSTEM_ERROR] * 9
+    cluster.sim.run_for(PERIOD_S + 1)
+    assert asked_for_members(slave) > 0
+    assert of_topic(one) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 0, 3_600_000])
+def test_the_period_is_not_that_of_the_wall_clock(
+    cluster: FakeCluster, broker: FakeBroker, jump_ms: int
+) -> None:
+    fill(broker, 0, queues=4)
+    members(cluster, CLIENT)
+    cluster.sim.run_for(1)
+    asked = asked_for_members(broker)
+    cluster.client.clock_ahead_ms += jump_ms
+    cluster.sim.run_for(PERIOD_S - 3)
+    assert asked_for_members(broker) == asked
+    cluster.sim.run_for(3)
+    assert asked_for_members(broker) > asked
+
+
+def test_a_reset_of_a_queue_that_another_member_has_is_left_to_that_member(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    fill(broker, 8, queues=4)
+    members(cluster, CLIENT, OTHER_CLIENT)
+    stores = broker.requests[RequestCode.UPDATE_CONSUMER_OFFSET]
+    before = len(stores)
+    reset(broker, {queue(number): 1 for number in range(4)})
+    cluster.sim.run_for(1)
+    assert sorted(
+        (request.fields["queueId"], request.fields["commitOffset"])
+        for request in stores[before:]
+        if request.fields["commitOffset"] == "1"
+    ) == [(str(number), "1") for number in range(4)]
