@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from roquet.client._consume.rebalancer import PERIOD_S
+from roquet.client._net.route_table import REFRESH_PERIOD_S
+from roquet.client._net.routes import QUEUES_MAX
 from roquet.client.consumer import Consumer
 from roquet.protocol.json.dialect import ObjectKeys, dump_dialect
 from roquet.protocol.records.message import MessageQueue
@@ -241,3 +243,21 @@ def test_a_reset_of_a_queue_that_another_member_has_is_left_to_that_member(
         for request in stores[before:]
         if request.fields["commitOffset"] == "1"
     ) == [(str(number), "1") for number in range(4)]
+
+
+def test_a_topic_whose_route_cannot_be_used_keeps_no_other_from_being_rebalanced(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """Anybody may register a topic with billions of queues, which comes before all others here."""
+    other = cluster.broker("10.0.2.1:10911", "broker-b")
+
+    async def consume() -> None:
+        async with consumer(cluster, ["hostile", "T"]) as c:
+            assert of_topic(c) == {0}
+            broker.create("hostile", QUEUES_MAX + 1)
+            other.create("T", 1)
+            await asyncio.sleep(2 * REFRESH_PERIOD_S)
+            assert {each.broker_name for each in c.assigned()} == {"broker-a", "broker-b"}
+
+    fill(broker, 0)
+    cluster.run(consume)

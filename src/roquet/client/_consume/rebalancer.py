@@ -12,7 +12,7 @@ from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
 from roquet.client._net.routes import all_addresses, subscribe_queues
 from roquet.client._net.tasks import attempt, pause
-from roquet.errors import RoquetError, RouteNotFound
+from roquet.errors import PeerError, RoquetError, RouteNotFound
 from roquet.protocol.bodies.tables import Route
 from roquet.protocol.headers.members import ConsumerGroupHeader
 from roquet.protocol.json.dialect import load
@@ -58,16 +58,26 @@ class Rebalancer:
             await attempt(self.rebalance(), f"rebalancing group {self._group}")
 
     async def rebalance(self) -> None:
-        """Rebalance all topics now."""
+        """Rebalance all topics now.
+
+        :raises PeerError: a topic's route cannot be used; the other topics are rebalanced.
+        """
         self._is_incomplete = False
+        wrong: PeerError | None = None
         for topic, subscription in self._context.subscriptions.items():
-            wanted = await self._allocated(topic)
+            try:
+                wanted = await self._allocated(topic)
+            except PeerError as error:
+                wrong = error
+                continue
             if wanted is not None:
                 # A queue that is assigned stays so until its reset is carried out: to drop it here
                 # would store its offset, perhaps over the new one.
                 waiting = self._resets.keys() - self._assignment.queues()
                 has_all = await self._assignment.apply(wanted - waiting, subscription)
                 self._is_incomplete |= not has_all
+        if wrong is not None:
+            raise wrong
 
     async def drop_unlocked(self) -> None:
         """Drop the queues whose locks were lost, and rebalance if there are any."""
