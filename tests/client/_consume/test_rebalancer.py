@@ -122,7 +122,9 @@ def test_a_reset_that_no_broker_takes_now_is_carried_out_later(
             assert await bodies(c, 3) == [b"0", b"1", b"2"]
             await asyncio.sleep(6)
             broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_BUSY] * 2
-            reset(broker, {MessageQueue("T", "broker-a", 0): 0})
+            reset(broker, {queue(0): 0})
+            await asyncio.sleep(1)
+            assert queue(0) not in c.assigned(), "its offset is not stored"
             await asyncio.sleep(45)
             assert await bodies(c, 3) == [b"0", b"1", b"2"]
 
