@@ -82,8 +82,8 @@ class World:
             self.filters,
             self.host.runtime(),
         )
-        self.routes = self._routes()
-        server = Server(self.routes, self.members.connection_closed)
+        self.handlers = self._all_handlers()
+        server = Server(self.handlers, self.members.connection_closed)
         self.host.call(lambda: server.listen("0.0.0.0", self.config.listen_port))
 
     def _opened_store(self) -> Store:
@@ -125,7 +125,7 @@ class World:
     def _count_change(self, _: object) -> None:
         self.topic_changes += 1
 
-    def _routes(self) -> dict[int, Any]:
+    def _all_handlers(self) -> dict[int, Any]:
         config, now_ms, name = self.config, self.host.now_ms, self.config.broker_name
         topics, offsets, store, is_slave = (
             self.topics,
@@ -149,12 +149,12 @@ class World:
         )
         deletion = QueueDeletion(store, self.host.runtime(), asyncio.Lock(), self.slices)
         return {
-            **self.members.routes(),
-            **OffsetHandler(offsets, store, is_slave=is_slave).routes(),
-            **LockHandler(LeaseTable(config.limits), now_ms, self.slices, config.limits).routes(),
-            **QueryHandler(store, 32, 64, self.slices).routes(),
-            **TopicAdmin(config, topics, offsets, store, deletion, Jobs(), self.slices).routes(),
-            **groups.routes(),
+            **self.members.handlers(),
+            **OffsetHandler(offsets, store, is_slave=is_slave).handlers(),
+            **LockHandler(LeaseTable(config.limits), now_ms, self.slices, config.limits).handlers(),
+            **QueryHandler(store, 32, 64, self.slices).handlers(),
+            **TopicAdmin(config, topics, offsets, store, deletion, Jobs(), self.slices).handlers(),
+            **groups.handlers(),
             **BrokerAdmin(
                 config,
                 DataVersion(now_ms()),
@@ -163,7 +163,7 @@ class World:
                 self.delays,
                 self.measurements.stats,
                 self.slices,
-            ).routes(),
+            ).handlers(),
         }
 
     def on_broker(self, work: Callable[[], T]) -> T:

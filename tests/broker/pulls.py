@@ -95,7 +95,7 @@ class Side:
             ),
         )
         self.connection = Connection(
-            pulls.routes() | {FORBID: self._forbid},
+            pulls.handlers() | {FORBID: self._forbid},
             fast_paths={FastPull: pulls.fast_path} if learns else {},
         )
         self._peer = StubPeer(self.connection)

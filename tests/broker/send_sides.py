@@ -107,7 +107,7 @@ class Side:
             return sends.send(request, connection)
 
         self.connection = Connection(
-            dict.fromkeys(sends.routes(), send),
+            dict.fromkeys(sends.handlers(), send),
             fast_paths={FastSend: sends.fast_path, **(also or {})} if learns else {},
         )
         self._peer = StubPeer(self.connection)

@@ -156,7 +156,7 @@ def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice
 
 def test_the_members_of_a_group_are_asked_where_they_stand_in_slices(world: World) -> None:
     slices, code = Slices(), RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
-    world.routes.update(MemberStatus(world.consumers, slices, world.config.limits).routes())
+    world.handlers.update(MemberStatus(world.consumers, slices, world.config.limits).handlers())
 
     def stand(request: Command, connection: Connection) -> Command:
         return request.answer(0, body=b'{"messageQueueTable":{}}')

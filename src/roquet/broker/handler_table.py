@@ -63,12 +63,12 @@ def table_of(parts: Components) -> HandlerTable:
     sends = SendHandler(context, parts.halves, parts.slices)
     pulls = _pull_handler(parts, context)
     handlers = {
-        **sends.routes(),
-        **ReplyHandler(context, sends, parts.tables.producers).routes(),
-        **TransactionHandler(context, parts.halves).routes(),
-        **pulls.routes(),
+        **sends.handlers(),
+        **ReplyHandler(context, sends, parts.tables.producers).handlers(),
+        **TransactionHandler(context, parts.halves).handlers(),
+        **pulls.handlers(),
         **_of_consumers(parts, context),
-        **parts.members.routes(),
+        **parts.members.handlers(),
         **_of_admin_tools(parts),
     }
     # Sends first: only runs of sends are cheaper together.
@@ -104,10 +104,10 @@ def _of_consumers(parts: Components, context: SendContext) -> Handlers:
         store, config.store.default_query_max_num, config.store.max_msgs_num_batch, slices
     )
     return {
-        **SendBackHandler(context, parts.measurements.traffic).routes(),
-        **OffsetHandler(tables.offsets, store, is_slave=config.is_slave).routes(),
-        **LockHandler(tables.leases, parts.runtime.steady_ms, slices, config.limits).routes(),
-        **queries.routes(),
+        **SendBackHandler(context, parts.measurements.traffic).handlers(),
+        **OffsetHandler(tables.offsets, store, is_slave=config.is_slave).handlers(),
+        **LockHandler(tables.leases, parts.runtime.steady_ms, slices, config.limits).handlers(),
+        **queries.handlers(),
     }
 
 
@@ -149,4 +149,4 @@ def _of_admin_tools(parts: Components) -> Handlers:
         ),
         Promotion(config, store, topics, parts.channels, follower, parts.restart_as),
     )
-    return {code: handler for admin in admins for code, handler in admin.routes().items()}
+    return {code: handler for admin in admins for code, handler in admin.handlers().items()}

@@ -65,7 +65,7 @@ def slave(world: World) -> Slave:
     world.on_broker(lambda: world.groups.update(GroupConfig("g", retry_max_times=3)))
     world.offsets.commit("g", "T", 0, 5)
     world.delays.restore(DelayOffsetTable({2: 7}))
-    fast = Server(world.routes)
+    fast = Server(world.handlers)
     world.host.call(lambda: fast.listen("0.0.0.0", world.config.fast_port))
     return Slave(world)
 
@@ -126,15 +126,15 @@ def test_what_was_committed_on_the_slave_sets_no_group_back_that_has_come_furthe
 ) -> None:
     """Between the copy of the master's table and the slave's word."""
     slave.offsets.commit("g", "T", 0, 8)
-    routes = slave.world.routes
-    table = routes[RequestCode.GET_ALL_CONSUMER_OFFSET]
+    handlers = slave.world.handlers
+    table = handlers[RequestCode.GET_ALL_CONSUMER_OFFSET]
 
     def table_then_progress(request: Command, connection: Connection) -> Command | None:
         answer: Command = table(request, connection)
         slave.world.offsets.commit("g", "T", 0, 20)
         return answer
 
-    routes[RequestCode.GET_ALL_CONSUMER_OFFSET] = table_then_progress
+    handlers[RequestCode.GET_ALL_CONSUMER_OFFSET] = table_then_progress
     slave.start()
     slave.world.sim.run_for(1)
     assert slave.world.offsets.committed("g", "T", 0) == 20
@@ -155,15 +155,15 @@ def test_what_the_master_was_told_is_the_masters_from_then_on(slave: Slave) -> N
 
 def test_an_offset_that_the_master_could_not_be_told_is_told_later(slave: Slave) -> None:
     slave.offsets.commit("g", "T", 0, 8)
-    routes = slave.world.routes
-    update = routes.pop(RequestCode.UPDATE_CONSUMER_OFFSET)
+    handlers = slave.world.handlers
+    update = handlers.pop(RequestCode.UPDATE_CONSUMER_OFFSET)
     slave.start()
     slave.world.sim.run_for(1)
     assert (slave.world.offsets.committed("g", "T", 0), slave.offsets.committed("g", "T", 0)) == (
         5,
         8,
     )
-    routes[RequestCode.UPDATE_CONSUMER_OFFSET] = update
+    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = update
     slave.world.sim.run_for(11)
     assert slave.world.offsets.committed("g", "T", 0) == 8
 
@@ -207,7 +207,8 @@ def test_an_answer_that_is_no_table_changes_nothing(sim: Simulation, world: Worl
     slave = Slave(world)
     nonsense = Server(
         dict.fromkeys(
-            world.routes, lambda request, connection: request.answer(0, body=b'{"offsetTable":[]}')
+            world.handlers,
+            lambda request, connection: request.answer(0, body=b'{"offsetTable":[]}'),
         )
     )
     world.host.call(lambda: nonsense.listen("0.0.0.0", 20911))

@@ -56,7 +56,7 @@ class Promotion:
         self._restart_as = restart_as
         self._work: asyncio.Task[None] | None = None
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PROMOTE_SLAVE: self.promote}
 
     def promote(self, request: Command, connection: Connection) -> None:

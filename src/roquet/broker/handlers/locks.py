@@ -48,7 +48,7 @@ class LockHandler:
         self._clock_ms = clock_ms
         self._slices = slices
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.LOCK_BATCH_MQ: self._in_order(self.lock),
             RequestCode.UNLOCK_BATCH_MQ: self._in_order(self.unlock),

@@ -49,7 +49,7 @@ class MemberStatus:
         """Separate from the long requests of `slices`: those must not wait for silent members."""
         self._limited_log = LimitedLog(log)
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._requests.handler(self.status)
         }

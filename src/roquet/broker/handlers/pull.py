@@ -116,7 +116,7 @@ class PullHandler:
             ResponseCode.SUCCESS, FetchStatus.FOUND.value, {}, _ANSWER_FIELDS
         )
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def fast_path(self, connection: Connection) -> FastPull:

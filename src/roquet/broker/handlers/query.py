@@ -33,7 +33,7 @@ class QueryHandler:
         self._unique_key_max = unique_key_max
         self._count_max = count_max
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.QUERY_MESSAGE: self._slices.handler(self.by_key),
             RequestCode.VIEW_MESSAGE_BY_ID: self.by_offset,

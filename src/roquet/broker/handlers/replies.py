@@ -45,7 +45,7 @@ class ReplyHandler:
         self._stores = send_context.config.store_reply_message_enable
         self._limited_log = LimitedLog(log)
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return dict.fromkeys(
             (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply
         )

@@ -45,7 +45,7 @@ class SendHandler:
         self.executor = SendExecutor(send_context)
         self.planner = SendPlanner(send_context)
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return dict.fromkeys(_CODES, self.send)
 
     def fast_path(self, connection: Connection) -> FastSend:

@@ -42,7 +42,7 @@ class SendBackHandler:
         self._delay_levels = send_context.config.delay_levels
         self._traffic = traffic
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take_back}
 
     def take_back(self, request: Command, connection: Connection) -> Answer:

@@ -46,7 +46,7 @@ class TransactionHandler:
         self._is_slave = send_context.config.is_slave
         self._limited_log = LimitedLog(log)
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.END_TRANSACTION: self.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,

@@ -52,7 +52,7 @@ class BrokerAdmin:
         self._delays = delays
         self._stats = stats
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.GET_BROKER_CONFIG: self.config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._slices.handler(self.runtime_info),

@@ -42,7 +42,7 @@ class CleanupAdmin:
         self._deletion = deletion
         self._jobs = jobs
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,

@@ -64,7 +64,7 @@ class GroupAdmin:
         self._offsets = offsets
         self._lag = lag
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,

@@ -38,7 +38,7 @@ class HaAdmin:
         self._client = client
         self._now_ms = now_ms
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {RequestCode.GET_BROKER_HA_STATUS: self.status}
 
     def status(self, request: Command, _: Connection) -> Command:

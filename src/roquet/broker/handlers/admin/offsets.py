@@ -57,7 +57,7 @@ class OffsetAdmin:
         self._store = store
         self._broker_name = broker_name
 
-    def routes(self) -> dict[int, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._slices.handler(self.reset),
             RequestCode.CLONE_GROUP_OFFSET: self._slices.handler(self.clone),
