@@ -27,7 +27,7 @@ class Limits:
     250 bytes of memory; one with texts of more than 256 characters counts as several.
 
     `statistics_nums_max` counts pairs of queue and group, some 3 KB each when all windows have
-    samples. `transaction_nums_max` counts open transactions, 350 bytes each.
+    samples. `transaction_nums_max` counts open transactions, 220 to 280 bytes each.
     """
 
     json_body_size_max: int = setting(512 * 1024, at_least=4096)

@@ -113,6 +113,8 @@ class _Level:
         """How many ms are left until each entry is due."""
         now_ms = clock.now_ms()
         steps_ms = clock.set_since_each(entries["physical"])
+        # The size of a clock step is rounded to ms. One ms more for messages that were stored
+        # before it, so that none comes early.
         waits_ms: npt.NDArray[np.float64] = (
             entries["tag_code"] - float(now_ms) + steps_ms + (steps_ms != 0)
         )

@@ -148,7 +148,7 @@ class AckGate:
             return self._lost(answer)
         held = _Held(end, connection, answer, needs_slave, int(self._now_ms()), reports_miss)
         waiting = self._for_slave if needs_slave else self._for_disk
-        if not waiting and self._is_safe(held):
+        if not waiting and self._is_safe(held):  # otherwise it leaves after those before it
             return answer
         waiting.append(held)
         return None
@@ -180,6 +180,8 @@ class AckGate:
             while waiting and self._is_safe(waiting[0]):
                 held = waiting.popleft()
                 ready.setdefault(held.connection, []).append(held.answer)
+                # With SYNC_MASTER, an answer that waited for the disk alone does not count: it came
+                # while there was no slave to wait for, and has the code of that.
                 if self._last_missed is not None and held.needs_slave is self._replicates:
                     self._recovered()
         for connection, answers in ready.items():

@@ -195,6 +195,8 @@ class HalfMessages:
                 first = record
             if first is record:
                 transaction = offset
+        # Records have times of the wall clock, the table has times of the monotonic clock. A time
+        # in the future was stored before the wall clock was set back; it counts as now.
         ahead_ms = now_ms - self._clock.steady_ms()
         began_ms = min(record.born_ms, record.store_ms) if first is None else first.store_ms
         times_ms = (min(ms, now_ms) - ahead_ms for ms in (began_ms, record.store_ms))

@@ -592,6 +592,7 @@ class ConsumeQueue:
         if self.is_lost:
             return 0
         durable = self._durable.end // ENTRY_SIZE
+        # Physical offsets ascend: the first entry that is not durable has the lowest of them.
         try:
             entry = self.entry(max(durable, self.min_offset)) if durable < self.max_offset else None
         except UnreadableFile:
@@ -635,6 +636,7 @@ class ConsumeQueue:
         try:
             self.delete_newest_first()
         finally:
+            # An empty queue would set groups back, and give offsets to a second message.
             self.min_offset, self.max_offset, self.log_end = kept
         self._segments = self._segments.lost()
         self.replacement = fresh
