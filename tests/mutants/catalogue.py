@@ -535,7 +535,7 @@ _REFUSING: Final = (
     Mutant(
         "numbers of stored messages may have any length",
         "common/java.py",
-        "            text if text.isascii() and text.isdigit() and len(text) < _LONG_TEXT else _digits(text)\n",
+        "            text if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX else _digits(text)\n",
         "            text\n",
         ("tests/protocol", "tests/broker/test_hostile_properties.py"),
     ),

@@ -95,7 +95,7 @@ def _storing(parts: Components) -> Iterator[Loop]:
     thorough_ms = settings.flush_consume_queue_thorough_interval
     yield checkpoint(store, runtime, thorough_ms, parts.checkpointing, parts.slices)
     if settings.is_sync_flush:
-        yield flush_when_wanted(store, notifier.flush_wanted, notifier.shown, runtime)
+        yield flush_when_wanted(store, notifier.flush_wanted, notifier.visible_end_grew, runtime)
     else:
         yield flush_now_and_then(store, runtime, settings)
     if store.config.pooled:

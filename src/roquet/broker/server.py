@@ -114,7 +114,7 @@ class Broker:
         await self._end_tasks()
         if await background.flush(self.store, self.runtime, LimitedLog(log)):
             tables.settle_delay_offsets()
-        parts.append_notifier.shown()
+        parts.append_notifier.visible_end_grew()
         if self.store.failure is not None and parts.ha_server is not None:
             await hand_over(parts.ha_server)
         await self._close_servers()

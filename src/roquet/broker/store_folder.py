@@ -38,10 +38,11 @@ def explaining_folder_errors(folder: Path) -> Iterator[None]:
         if advice is None or error.filename is None:
             raise
         path = Path(os.fsdecode(error.filename))
-        own = any(
+        is_of_folder = any(
             path.is_relative_to(each) or each.is_relative_to(path)
             for each in (folder, folder.resolve())
         )
-        where = f"storePathRootDir={folder}" if own else "the store"
+        # otherwise it is a folder that another setting names
+        where = f"storePathRootDir={folder}" if is_of_folder else "the store"
         reason = os.strerror(error.errno or 0)
         raise StoreError(f"{where} cannot be used: {path}: {reason}; {advice}") from error

@@ -33,7 +33,7 @@ class ClientConfig:
         async with Producer(config, "shop") as producer, PullConsumer(config) as reader:
             ...
 
-    :param name_server: `host:port`; several are separated by semicolons.
+    :param name_server: `host:port`; several are separated by semicolons or commas.
     :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
     :param tls: encrypt the connections to name servers and brokers, and verify the servers.
     :param client_id: the id of the client, `address@anything`. No two clients may have the same,

@@ -32,13 +32,15 @@ _WHOLE: Final = re.compile(r"[+-]?\d+")
 """Digits of any script, as Java has it."""
 _LAST_OF_ONE_UNIT: Final = "\uffff"
 """Java reads UTF-16 units: a digit above this is two units, neither of which is a digit."""
-_LONG_TEXT: Final = 40
+_DIGITS_MAX: Final = 40
+"""A number of so many digits is beyond a `long`: Python need not convert thousands of them."""
 _BLANKS: Final = "".join(map(chr, range(0x21)))
+"""What Java's `trim` removes: all characters up to the blank."""
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _HEXADECIMAL: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
-_NAMED: Final = {
+_NAMED_NUMBERS: Final = {
     f"{sign}{name}": float(f"{sign}{name}")
     for sign in ("", "+", "-")
     for name in ("NaN", "Infinity")
@@ -48,9 +50,11 @@ DoubleKey: TypeAlias = tuple[bool, float, float]
 
 
 def _whole_number(last: int) -> Callable[[str], int]:
+    """The parser of whole numbers from `-last - 1` to `last`."""
+
     def read(text: str) -> int:
         number = int(
-            text if text.isascii() and text.isdigit() and len(text) < _LONG_TEXT else _digits(text)
+            text if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX else _digits(text)
         )
         if not -last - 1 <= number <= last:
             raise ValueError(f"{text} is beyond {last}")
@@ -60,18 +64,17 @@ def _whole_number(last: int) -> Callable[[str], int]:
 
 
 def _digits(text: str) -> str:
-    """Check the digits of a whole number, and shorten it to `_LONG_TEXT` digits.
+    """Check the digits of a whole number.
 
-    Leading zeros are dropped then. As many digits are too large for a `long`, and Python need not
-    convert thousands.
+    Of a long one only `_DIGITS_MAX` digits are left, without leading zeros.
     """
     if _WHOLE.fullmatch(text) is None or max(text) > _LAST_OF_ONE_UNIT:
         raise ValueError(f"{text!r} is no whole number")
-    if len(text) < _LONG_TEXT:
+    if len(text) < _DIGITS_MAX:
         return text
     sign, digits = (text[0], text[1:]) if text[0] in "+-" else ("", text)
     first = next((at for at, digit in enumerate(digits) if int(digit)), len(digits) - 1)
-    return sign + digits[first : first + _LONG_TEXT]
+    return sign + digits[first : first + _DIGITS_MAX]
 
 
 read_int: Final = _whole_number(INT_MAX)
@@ -96,9 +99,10 @@ def _read_or(read: Callable[[str], int], text: str | None, otherwise: int) -> in
 
 
 def read_double(text: str) -> float:
+    """Parse as Java's Double.parseDouble."""
     text = text.strip(_BLANKS)
-    if text in _NAMED:
-        return _NAMED[text]
+    if text in _NAMED_NUMBERS:
+        return _NAMED_NUMBERS[text]
     decimal = _DECIMAL.fullmatch(text)
     if decimal is not None:
         return float(decimal.group(1))
@@ -117,6 +121,7 @@ def double_key(number: float) -> DoubleKey:
 
 
 def read_double_key(text: str) -> DoubleKey:
+    """The `double_key` of a number's text."""
     return double_key(read_double(text))
 
 

@@ -68,7 +68,8 @@ class BatchRecords:
         self.data = bytearray()
         self._topic = bytes((len(topic),)) + topic
         self._fixed = fixed_fields(sys_flag)
-        self._size = self._fixed.size + len(self._topic) + 2
+        self._size_of_rest = self._fixed.size + len(self._topic) + 2
+        """Bytes of a record without its body and its properties."""
         given = {
             "magic": MAGIC,
             "queue_id": queue_id,
@@ -84,6 +85,7 @@ class BatchRecords:
         self._starts = array("q")
         self._tag_codes = array("q")
         self._keys: dict[int, _Keys] = {}
+        """The part of the keys that is being filled, by their size."""
         self._key_count = 0
         self._key_parts: list[dict[int, _Keys]] = []
 
@@ -100,7 +102,7 @@ class BatchRecords:
         try:
             check_sizes(0, len(properties))
             check_end(properties)
-            values[_SIZE] = self._size + len(body) + len(properties)
+            values[_SIZE] = self._size_of_rest + len(body) + len(properties)
             values[_CRC] = checksum(body)
             values[_FLAG] = item.flag
             values[_BODY_SIZE] = len(body)
@@ -118,6 +120,7 @@ class BatchRecords:
             self._collect_keys(item.keys)
 
     def _collect_keys(self, keys: Sequence[bytes]) -> None:
+        """Add the keys of the last record to the part that is being filled."""
         start = self._starts[-1]
         by_size = self._keys
         for size, text in keys_by_size(keys).items():

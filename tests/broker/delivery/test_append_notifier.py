@@ -67,7 +67,7 @@ class Master:
         self.copy = MemoryLog(self.store.log.file_size)
         self.append()
         self.flush()
-        self.do(self.notifier.shown)
+        self.do(self.notifier.visible_end_grew)
         self._follow()
 
     def _follow(self) -> None:
@@ -157,7 +157,7 @@ def test_records_that_must_be_durable_are_told_once_they_are(sim: Simulation) ->
     assert (master.fetches, master.is_copied) == ([], False)
 
     master.flush()
-    master.do(master.notifier.shown)
+    master.do(master.notifier.visible_end_grew)
 
     assert (master.fetches, master.is_copied) == ([1], True)
 
@@ -168,7 +168,7 @@ def test_each_record_is_told_once(sim: Simulation) -> None:
         master.hold_pull(queue_id)
         master.append(queue_id)
         master.flush()
-        master.do(master.notifier.shown)
+        master.do(master.notifier.visible_end_grew)
 
     assert master.fetches == [1, 2]
 
@@ -181,7 +181,7 @@ def test_an_answer_that_waits_for_the_disk_leaves_once_the_log_is_flushed(sim: S
     master.flush()
     assert client.writes == []
 
-    master.do(master.notifier.shown)
+    master.do(master.notifier.visible_end_grew)
 
     assert client.writes == [ANSWER]
 

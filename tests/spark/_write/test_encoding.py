@@ -35,9 +35,9 @@ def keys(start: int) -> Any:
 
 
 def encoded(
-    given: SinkRows, options: WriteOptions = OPTIONS, id_front: str | None = None
+    given: SinkRows, options: WriteOptions = OPTIONS, id_prefix: str | None = None
 ) -> list[Piece]:
-    return list(encode_pieces(given, targets(given, QUEUES), "T", options, keys(0xFFFE), id_front))
+    return list(encode_pieces(given, targets(given, QUEUES), "T", options, keys(0xFFFE), id_prefix))
 
 
 def messages(piece: Piece) -> list[tuple[bytes, dict[str, str]]]:
@@ -79,7 +79,7 @@ def test_a_row_has_its_flag_in_a_batch_and_alone() -> None:
 
 def test_rows_carry_their_numbers_where_they_shall_be_found_again() -> None:
     given = rows(*({"body": b"x"} for _ in range(3)), first=99_999)
-    (piece,) = encoded(given, id_front="run:7:3:")
+    (piece,) = encoded(given, id_prefix="run:7:3:")
     ids = [properties[ROW_ID] for _, properties in messages(piece)]
     assert ids == ["run:7:3:0000099999", "run:7:3:0000100000", "run:7:3:0000100001"]
     assert [row_number(each) for each in ids] == piece.rows.tolist() == [99_999, 100_000, 100_001]

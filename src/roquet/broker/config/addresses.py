@@ -17,7 +17,7 @@ _PORTS: Final = range(10_000, 32_000)
 Those may all be taken after thousands of connections have ended within a minute. An outgoing
 connection may also take one after it was found free and before the server listens on it."""
 _LOOPBACK: Final = "127.0.0.1"
-_SOMEWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+_OTHER_HOSTS: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 """Addresses of no host (RFC 5737, RFC 3849), to ask the system for a route; nothing is sent."""
 
 
@@ -34,8 +34,9 @@ def preferred_address(candidates: Iterable[str]) -> str:
     addresses = [address for address in map(ip_address, candidates) if not _is_local(address)]
     v4 = [str(address) for address in addresses if isinstance(address, IPv4Address)]
     v6 = [str(address) for address in addresses if isinstance(address, IPv6Address)]
-    wide = [address for address in v4 if not address.startswith("192.168.")]
-    return next(iter([*wide, *reversed(v4), *v6, _LOOPBACK]))
+    public = [address for address in v4 if not address.startswith("192.168.")]
+    # of the private ones the last, as Apache does
+    return next(iter([*public, *reversed(v4), *v6, _LOOPBACK]))
 
 
 def _is_local(address: IPv4Address | IPv6Address) -> bool:
@@ -45,9 +46,9 @@ def _is_local(address: IPv4Address | IPv6Address) -> bool:
 def _candidates() -> list[str]:
     """The source addresses of the routes to other hosts, then the addresses of the host's name."""
     found: list[str] = []
-    for family, elsewhere in _SOMEWHERE:
+    for family, address in _OTHER_HOSTS:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((elsewhere, 9))
+            probe.connect((address, 9))  # of a datagram socket: the system chooses a route, no more
             found.append(probe.getsockname()[0])
     with suppress(OSError):
         found += [
@@ -67,11 +68,12 @@ def free_listen_port(host: str) -> int:
         with ExitStack() as taken, suppress(OSError):
             port = random.choice(_PORTS)
             for needed in (port - 2, port, port + 1):
-                _take(taken, family, host, needed)
+                _bind(taken, family, host, needed)
             return port
     raise ConfigError(f"listenPort=0: no three free ports were found on {host}, set a port")
 
 
-def _take(taken: ExitStack, family: socket.AddressFamily, host: str, port: int) -> None:
+def _bind(taken: ExitStack, family: socket.AddressFamily, host: str, port: int) -> None:
+    """Hold a port until `taken` is closed. Raises OSError if another program has it."""
     listener = taken.enter_context(socket.socket(family, socket.SOCK_STREAM))
     listener.bind((host, port))

@@ -43,7 +43,7 @@ class AppendNotifier:
         if self._syncs:
             self.flush_wanted.set()
         grown = self._store.writer.take_grown()
-        if not self._store.is_visible_at_once:
+        if not self._store.is_visible_at_once:  # they hear of it by `visible_end_grew`
             return
         self.notify_slaves()
         if grown:
@@ -53,10 +53,10 @@ class AppendNotifier:
         """Write the records in memory to the log's file, and notify slaves and held pulls."""
         self._store.log.commit()
         if self._store.visible_end > self._notified_to:
-            self.shown()
+            self.visible_end_grew()
 
-    def shown(self) -> None:
-        """Notify slaves, held pulls and the ack gate that `store.visible_end` has grown."""
+    def visible_end_grew(self) -> None:
+        """Notify slaves, held pulls and the ack gate, after a flush or a commit."""
         self.notify_slaves()
         since, self._notified_to = self._notified_to, self._store.visible_end
         self._long_polls.wake_since(since)

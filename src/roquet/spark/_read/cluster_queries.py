@@ -158,8 +158,8 @@ async def _bounds_of(
     except TlsError:
         raise  # a slave has the same TLS settings, and the caller must see what is wrong with them
     except (RouteNotFound, ConnectionClosed, CallTimeout):
-        held = await _bounds_by(consumer, queue, of_master=False)
-        return replace(held, is_certain=believes_slaves)
+        bounds = await _bounds_by(consumer, queue, of_master=False)
+        return replace(bounds, is_certain=believes_slaves)
 
 
 async def _bounds_by(consumer: PullConsumer, queue: MessageQueue, *, of_master: bool) -> Bounds:
@@ -236,6 +236,11 @@ class Patience:
         *,
         wait_for_routes: bool = False,
     ) -> _Answer:
+        """Ask about something until there is an answer.
+
+        :param wait_for_routes: whether to ask again, too, while there is no route to it.
+        :raises NoProgress: the time is over.
+        """
         while True:
             try:
                 return await ask(about)

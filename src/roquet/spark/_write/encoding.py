@@ -82,14 +82,14 @@ def encode_pieces(
     topic: str,
     options: WriteOptions,
     keys: KeyRun,
-    id_front: str | None,
+    id_prefix: str | None,
 ) -> Iterator[Piece]:
     """Encode rows as send requests. Rows with the same target keep their order.
 
     A row gets a request of its own if it is delayed, compressed, or too large for a batch.
 
     :param where: the target of each row.
-    :param id_front: prefix of the row ids; None if the rows get no ids.
+    :param id_prefix: prefix of the row ids; None if the rows get no ids.
     :raises RowError: a row is too large.
     """
     if len(rows) == 0:
@@ -97,7 +97,7 @@ def encode_pieces(
     if where.min() != where.max():
         order = np.argsort(where, kind="stable")
         rows, where = rows.take(order), where[order]
-    elements = _Elements(rows, topic, keys, id_front)
+    elements = _Elements(rows, topic, keys, id_prefix)
     alone = elements.alone(options)
     changes = np.flatnonzero((where[1:] != where[:-1]) | (alone[1:] != alone[:-1])) + 1
     for start, stop in zip([0, *changes.tolist()], [*changes.tolist(), len(rows)], strict=True):
@@ -113,10 +113,10 @@ class _Elements:
     for the records that the broker makes of the rows.
     """
 
-    def __init__(self, rows: SinkRows, topic: str, keys: KeyRun, id_front: str | None) -> None:
+    def __init__(self, rows: SinkRows, topic: str, keys: KeyRun, id_prefix: str | None) -> None:
         self._rows = rows
         self._topic = topic
-        self._properties = _properties(rows, keys, id_front)
+        self._properties = _properties(rows, keys, id_prefix)
         body_sizes = numbers_in(pc.binary_length(rows.body), np.int32).astype(np.int64)
         properties_sizes = numbers_in(pc.binary_length(self._properties), np.int32).astype(np.int64)
         self._refuse(body_sizes > BODY_SIZE_MAX, f"its body is larger than {BODY_SIZE_MAX} bytes")
@@ -209,11 +209,11 @@ def _heads(
     return heads
 
 
-def _properties(rows: SinkRows, keys: KeyRun, id_front: str | None) -> pa.Array:
+def _properties(rows: SinkRows, keys: KeyRun, id_prefix: str | None) -> pa.Array:
     """The encoded properties of each row, without WAIT, which a batch has once for all messages."""
     parts = [_unique_keys(len(rows), keys)]
-    if id_front is not None:
-        parts.append(_row_ids(rows.numbers, id_front))
+    if id_prefix is not None:
+        parts.append(_row_ids(rows.numbers, id_prefix))
     if rows.tags is not None:
         parts.append(_pair(TAGS, rows.tags))
     if rows.keys is not None:

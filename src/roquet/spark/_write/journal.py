@@ -46,16 +46,16 @@ _WANTED: Final = (
 class TopicJournal:
     """The journal of one task in one topic.
 
-    :param id_front: prefix of the task's row ids and of the key of its intents.
+    :param id_prefix: prefix of the task's row ids and of the key of its intents.
     """
 
     def __init__(
-        self, masters: MasterRequests, id_front: str, queues: Sequence[MessageQueue]
+        self, masters: MasterRequests, id_prefix: str, queues: Sequence[MessageQueue]
     ) -> None:
         self._masters = masters
-        self._id_front = id_front
+        self._id_prefix = id_prefix
         self._queues = queues
-        self._key = f"{id_front}{queues[0].topic}"
+        self._key = f"{id_prefix}{queues[0].topic}"
         self._ends: dict[MessageQueue, int] = {}
         """Queue -> offset at or after which all rows are that were sent since `stored` answered."""
         self._stored: dict[int, int] = {}
@@ -175,7 +175,7 @@ class TopicJournal:
         """
         records = Records.walk(body)
         for headed in _batches(records, _PROPERTIES):
-            is_ours = pc.starts_with(_row_ids(headed), self._id_front)
+            is_ours = pc.starts_with(_row_ids(headed), self._id_prefix)
             for batch in _batches(records.where(true_rows(is_ours)), _FOUND_SCHEMA):
                 for row_id, content in zip(
                     _row_ids(batch).to_pylist(), batch.column("body"), strict=True

@@ -44,7 +44,7 @@ class Task:
     partition: int
 
     @property
-    def id_front(self) -> str:
+    def id_prefix(self) -> str:
         """The prefix of the ids of its rows."""
         return f"{self.run}:{self.batch}:{self.partition}:"
 
@@ -74,7 +74,7 @@ async def _write(
         writing = _Writing(session, task, options)
         try:
             async with asyncio.TaskGroup() as sends:
-                await writing.all(batches, reading, sends)
+                await writing.send_all(batches, reading, sends)
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         writing.close()
@@ -99,8 +99,9 @@ class _Writing:
         self._journals: dict[str, TopicJournal] = {}
         """Per topic; empty unless delivery=effectively-once."""
         self._room = asyncio.Semaphore(PIECES_MAX)
+        """Room for pieces that are being sent."""
 
-    async def all(
+    async def send_all(
         self,
         batches: Iterator[pa.RecordBatch],
         reading: ThreadPoolExecutor,
@@ -125,14 +126,16 @@ class _Writing:
         if topic not in self._senders:
             self._senders[topic] = await self._open(topic)
         sender = self._senders[topic]
-        front = None
+        id_prefix = None
         if journal := self._journals.get(topic):
             count = len(rows)
             rows = journal.left(rows)
             self.written.found += count - len(rows)
-            front = self._task.id_front
+            id_prefix = self._task.id_prefix
         where = targets(rows, sender.queues)
-        for piece in encode_pieces(rows, where, topic, self._options, self._unique_keys.run, front):
+        for piece in encode_pieces(
+            rows, where, topic, self._options, self._unique_keys.run, id_prefix
+        ):
             await self._room.acquire()
             sends.create_task(sender.send(piece)).add_done_callback(lambda _: self._room.release())
 
@@ -142,7 +145,7 @@ class _Writing:
         queues = await patiently(ask, self._options.retries)
         if self._options.delivery is DeliveryGuarantee.EFFECTIVELY_ONCE:
             masters = MasterRequests(self._session, self._routes, self._unique_keys, self._options)
-            journal = self._journals[topic] = TopicJournal(masters, self._task.id_front, queues)
+            journal = self._journals[topic] = TopicJournal(masters, self._task.id_prefix, queues)
             await journal.open()
         return PieceSender(
             self._session,

@@ -34,6 +34,7 @@ class Jobs:
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._waiting: Counter[str] = Counter()
+        """How many callers wait for each job."""
 
     def answer_after(
         self,

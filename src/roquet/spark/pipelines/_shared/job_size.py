@@ -22,7 +22,8 @@ class JobSize:
 
 
 Planned: TypeAlias = Callable[[JobSize], None]
+"""Called once, when a job is planned and before it begins."""
 
 
-def nobody_asks(work: JobSize) -> None:
+def ignore_size(size: JobSize) -> None:
     """The default callback, for callers that show no progress."""

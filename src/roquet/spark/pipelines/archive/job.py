@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
 from roquet.spark._options.values import one_of
-from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
+from roquet.spark.pipelines._shared.job_size import JobSize, Planned, ignore_size
 from roquet.spark.pipelines.archive.backend import (
     ArchiveBackend,
     Archived,
@@ -71,7 +71,7 @@ class Compaction:
     file_format: str = ""
 
 
-def archive(spark: SparkSession, job: Archive, planned: Planned = nobody_asks) -> Archived:
+def archive(spark: SparkSession, job: Archive, planned: Planned = ignore_size) -> Archived:
     """Add all messages that the source has and the archive does not, in one change.
 
     :raises OptionError: an option is invalid.

@@ -17,7 +17,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from roquet.spark.pipelines._shared.job_size import Planned, nobody_asks
+from roquet.spark.pipelines._shared.job_size import Planned, ignore_size
 from roquet.spark.pipelines.archive.backend import Archived
 from roquet.spark.pipelines.archive.job import Archive, add
 from roquet.spark.pipelines.archive.plan import batch_of, ends
@@ -41,7 +41,7 @@ class ArchiveTrigger:
 
 
 def archive_stream(
-    spark: SparkSession, job: Archive, trigger: ArchiveTrigger, planned: Planned = nobody_asks
+    spark: SparkSession, job: Archive, trigger: ArchiveTrigger, planned: Planned = ignore_size
 ) -> Generator[Archived, None, None]:
     """Archive new messages batch by batch. Yields the result of each batch that had messages.
 

@@ -19,7 +19,7 @@ from roquet.errors import OptionError
 from roquet.protocol.records.layout import CHECKSUM_BITS
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
-from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
+from roquet.spark.pipelines._shared.job_size import JobSize, Planned, ignore_size
 from roquet.spark.pipelines._shared.ranges_read import (
     QUEUE,
     chosen,
@@ -112,7 +112,7 @@ class Audit:
             raise OptionError("the broker name is missing: name the broker whose store is compared")
 
 
-def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> AuditReport:
+def audit(spark: SparkSession, job: Audit, planned: Planned = ignore_size) -> AuditReport:
     """Compare the messages of both sides by topic, broker, queue and offset.
 
     Compares ids, stored CRCs and physical offsets, and checks bodies against their CRCs. Of running

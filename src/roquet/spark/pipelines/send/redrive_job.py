@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from roquet.errors import OptionError, RoquetError
 from roquet.protocol.records.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, RETRY_TOPIC
 from roquet.spark._arrow.schema import SPARK_SCHEMA
-from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
+from roquet.spark.pipelines._shared.job_size import JobSize, Planned, ignore_size
 from roquet.spark.pipelines._shared.message_filter import ALL, MessageFilter
 from roquet.spark.pipelines._shared.ranges_read import (
     ranges_now,
@@ -99,7 +99,7 @@ def plan(spark: SparkSession, job: Redrive, shown: int = 10) -> Redriven:
     return found
 
 
-def redrive(spark: SparkSession, job: Redrive, planned: Planned = nobody_asks) -> Redriven:
+def redrive(spark: SparkSession, job: Redrive, planned: Planned = ignore_size) -> Redriven:
     """Send the messages. They also stay in their topic, so a second run sends them again.
 
     Messages that arrive after the start, such as those that this job sends, are not sent.

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
+from roquet.spark.pipelines._shared.job_size import JobSize, Planned, ignore_size
 from roquet.spark.pipelines._shared.message_filter import ALL, MessageFilter
 from roquet.spark.pipelines.archive.job import read_archive
 from roquet.spark.pipelines.send.send import BODY_BYTES, body_bytes, left_out, send, sendable
@@ -57,7 +57,7 @@ class Restored:
     properties: Mapping[str, int]
 
 
-def restore(spark: SparkSession, job: Restore, planned: Planned = nobody_asks) -> Restored:
+def restore(spark: SparkSession, job: Restore, planned: Planned = ignore_size) -> Restored:
     """Send the messages. Topics must exist, unless brokers create topics on demand.
 
     :raises roquet.spark.pipelines.archive.state.ArchiveError: the archive cannot be used.
