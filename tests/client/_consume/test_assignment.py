@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
-from roquet.protocol.remoting.codes import RequestCode
-from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
+import pytest
+
+from roquet.client._consume.allocation import average
+from roquet.client._consume.assignment import BUSY_S_MAX, Assignment
+from roquet.client._consume.context import MemberContext
+from roquet.client._consume.offsets import BrokerOffsets
+from roquet.client._consume.order_locks import OrderLocks
+from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffer
+from roquet.client._consume.pull_flow import PrefetchLimits
+from roquet.client._net.session import Session
+from roquet.client.config import ClientConfig
+from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 from tests.client.consumers import (
     OTHER_CLIENT,
     bodies,
@@ -14,6 +29,7 @@ from tests.client.consumers import (
     ordered,
     queue,
     reset,
+    stored,
     within,
 )
 
@@ -173,3 +189,174 @@ def test_a_reset_holds_although_a_message_was_under_way(
 
     fill(broker, 3)
     assert cluster.run(consume) == [b"0", b"1", b"2"]
+
+
+# the assignment alone
+
+OF_T: Final = Subscription("T", "*", 0)
+
+Work = Callable[[Assignment, MemberContext], Coroutine[Any, Any, None]]
+
+
+def run(cluster: FakeCluster, work: Work, *, is_ordered: bool = False) -> None:
+    """`work` with an empty assignment of the group G, whose topic T begins with its first message."""
+
+    async def main() -> None:
+        config = ClientConfig(NAME_SERVER, client_id="me", runtime=cluster.client.runtime())
+        async with Session(config) as session:
+            context = MemberContext(
+                session,
+                "G",
+                {"T": OF_T},
+                BrokerOffsets(session, "G"),
+                OrderedPrefetchBuffer() if is_ordered else PrefetchBuffer(),
+                "first",
+                average,
+                is_ordered,
+                broadcast=False,
+                batch_size=32,
+                limits=PrefetchLimits(),
+            )
+            assignment = Assignment(context, OrderLocks(session, "G") if is_ordered else None)
+            await work(assignment, context)
+            await assignment.close()
+
+    cluster.run(main)
+
+
+def queues(*numbers: int) -> frozenset[MessageQueue]:
+    return frozenset(map(queue, numbers))
+
+
+async def settle_next(context: MemberContext) -> None:
+    """The application takes the next message and acknowledges it."""
+    delivery = await context.prefetch.next()
+    assert delivery is not None
+    delivery.done()
+    context.prefetch.settled(delivery)
+
+
+def test_only_queues_of_the_topic_come_and_go(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def work(assignment: Assignment, _: MemberContext) -> None:
+        of_u = frozenset({MessageQueue("U", "broker-a", 0)})
+        assert await assignment.apply(of_u, Subscription("U", "*", 0))
+        assert await assignment.apply(queues(0, 1), OF_T)
+        assert await assignment.apply(queues(1, 2), OF_T)
+        assert assignment.queues() == of_u | queues(1, 2)
+        assert assignment.queues("T") == assignment.states().keys() - of_u == queues(1, 2)
+        await asyncio.sleep(1)
+
+    fill(broker, 0, "U")
+    fill(broker, 0, queues=3)
+    run(cluster, work)
+    pulled = {
+        (request.fields["topic"], request.fields["queueId"])
+        for request in broker.requests[RequestCode.PULL_MESSAGE]
+    }
+    assert pulled >= {("U", "0"), ("T", "1"), ("T", "2")}
+
+
+def test_a_queue_that_is_taken_away_is_not_pulled_and_its_offset_is_stored(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def work(assignment: Assignment, context: MemberContext) -> None:
+        await assignment.apply(queues(0), OF_T)
+        await settle_next(context)
+        await assignment.apply(frozenset(), OF_T)
+        assert stored(broker) == {0: 1}
+        pulls = len(broker.requests[RequestCode.PULL_MESSAGE])
+        broker.store("T", 0, b"later")
+        await asyncio.sleep(40)
+        assert len(broker.requests[RequestCode.PULL_MESSAGE]) == pulls
+        assert context.prefetch.take() is None, "nor is handed over what was pulled before"
+
+    fill(broker, 3)
+    run(cluster, work)
+
+
+def test_an_offset_is_not_stored_while_an_administrator_resets_it(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def work(assignment: Assignment, context: MemberContext) -> None:
+        await assignment.apply(queues(0), OF_T)
+        await settle_next(context)
+        await assignment.drop(queues(0), stores=False)
+        assert assignment.queues() == frozenset()
+
+    fill(broker, 3)
+    run(cluster, work)
+    assert stored(broker) == {}
+
+
+def test_an_offset_that_a_broker_refuses_keeps_no_other_from_being_stored(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def work(assignment: Assignment, context: MemberContext) -> None:
+        await assignment.apply(queues(0, 1), OF_T)
+        for _ in range(2):
+            await settle_next(context)
+        broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_ERROR]
+        await assignment.store_offsets()
+        assert len(stored(broker)) == 1
+        await assignment.store_offsets()
+        assert stored(broker) == {0: 1, 1: 1}
+
+    fill(broker, 2, queues=2)
+    run(cluster, work)
+
+
+def test_a_queue_whose_start_is_not_known_is_unlocked_for_the_others(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def work(assignment: Assignment, _: MemberContext) -> None:
+        broker.script[RequestCode.QUERY_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_ERROR]
+        await assignment.apply(queues(0), OF_T)
+        assert assignment.queues() == frozenset()
+        assert broker.locks == {}
+        assert await assignment.apply(queues(0), OF_T)
+        assert broker.locks == {queue(0): "me"}
+
+    fill(broker, 0)
+    run(cluster, work, is_ordered=True)
+
+
+def test_a_queue_is_unlocked_after_twenty_seconds_but_not_taken_back_before_it_is_idle(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The application still works on a message of it."""
+
+    async def work(assignment: Assignment, context: MemberContext) -> None:
+        await assignment.apply(queues(0), OF_T)
+        delivery = await context.prefetch.next()
+        assert delivery is not None
+        await assignment.drop(queues(0))
+        await asyncio.sleep(BUSY_S_MAX - 1)
+        assert broker.locks == {queue(0): "me"}
+        assert not await assignment.apply(queues(0), OF_T)
+        await asyncio.sleep(2)
+        assert broker.locks == {}
+        assert not await assignment.apply(queues(0), OF_T)
+        assert broker.locks == {}
+        delivery.done()
+        context.prefetch.settled(delivery)
+        await asyncio.sleep(1)
+        assert await assignment.apply(queues(0), OF_T)
+        assert assignment.queues() == queues(0)
+
+    fill(broker, 2)
+    run(cluster, work, is_ordered=True)
+    assert "queue released before its message was settled" in caplog.text
+
+
+@pytest.mark.parametrize("code", [SILENCE, ResponseCode.SYSTEM_ERROR])
+def test_closing_unlocks_although_no_offset_can_be_stored(
+    cluster: FakeCluster, broker: FakeBroker, code: int
+) -> None:
+    async def work(assignment: Assignment, context: MemberContext) -> None:
+        await assignment.apply(queues(0, 1), OF_T)
+        await settle_next(context)
+        broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [code] * 99
+
+    fill(broker, 4, queues=2)
+    run(cluster, work, is_ordered=True)
+    assert broker.locks == {}
