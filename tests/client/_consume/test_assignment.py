@@ -360,3 +360,21 @@ def test_closing_unlocks_although_no_offset_can_be_stored(
     fill(broker, 4, queues=2)
     run(cluster, work, is_ordered=True)
     assert broker.locks == {}
+
+
+def test_an_offset_is_stored_although_the_rebalance_is_cancelled(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """The application leaves the group just when another member comes."""
+
+    async def work(assignment: Assignment, context: MemberContext) -> None:
+        await assignment.apply(queues(0), OF_T)
+        await settle_next(context)
+        rebalance = asyncio.create_task(assignment.apply(frozenset(), OF_T))
+        await asyncio.sleep(0)
+        rebalance.cancel()
+        await asyncio.wait([rebalance])
+
+    fill(broker, 3)
+    run(cluster, work)
+    assert stored(broker) == {0: 1}

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 BUSY_S_MAX: Final = 20.0
 """How long a queue that was taken away keeps its lock for the message that is being consumed."""
 BUSY_CHECK_S: Final = 0.1
+DROP_S_MAX: Final = 10.0
+"""How long `close` waits for queues that were being dropped when the member began to leave."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Assignment:
         self._offsets = context.offsets
         self._locks = locks
         self._tasks = Tasks()
+        self._drops = Tasks()
         self._running: dict[MessageQueue, Running] = {}
         self._giving_back: set[MessageQueue] = set()
 
@@ -121,6 +124,9 @@ class Assignment:
     async def drop(self, queues: Iterable[MessageQueue], *, stores: bool = True) -> None:
         """Stop the fetchers of these queues and store their offsets.
 
+        A drop that has begun is finished even if the caller is cancelled, because the queues are
+        not in the assignment any more when this member leaves.
+
         :param stores: False while an administrator resets the offsets.
         """
         dropped = {queue: self._running.pop(queue) for queue in queues if queue in self._running}
@@ -128,6 +134,10 @@ class Assignment:
             running.fetcher.process_queue.drop()
         if self._locks is not None:
             self._giving_back.update(dropped)
+        ending = self._drops.start(self._end(dropped, stores=stores), "drop queues")
+        await asyncio.shield(ending)
+
+    async def _end(self, dropped: Mapping[MessageQueue, Running], *, stores: bool) -> None:
         await cancel(*(running.task for running in dropped.values()))
         if stores:
             await self._store_all(dropped)
@@ -186,7 +196,9 @@ class Assignment:
         """Drop all queues and release their locks."""
         try:
             await self.drop(sorted(self.queues()))
+            await self._drops.finish(DROP_S_MAX)
         finally:
+            await self._drops.close()
             await self._tasks.close()
             if self._locks is not None:
                 await self._locks.release_all()
