@@ -81,7 +81,7 @@ def test_status_shows_what_a_master_says_of_its_slaves(served: ServedCluster) ->
 
 def test_status_says_of_whom_it_knows_nothing_and_why(served: ServedCluster) -> None:
     served.broker(replies(2900, UNSUPPORTED))
-    silent = {RequestCode.GET_BROKER_RUNTIME_INFO: refuses(1, "no")}
+    silent: dict[int, Reply] = {RequestCode.GET_BROKER_RUNTIME_INFO: refuses(1, "no")}
     served.broker({**replies(0, UNSUPPORTED), **silent}, broker_id=1)
 
     ((_, apache, failed),) = rows(run(served, "status"))
