@@ -29,7 +29,7 @@ class StoreConfig:
     store_host: bytes = bytes(8)
     """Address and port that new records name as theirs."""
     read_only_log_folders: Sequence[Path] = ()
-    """Folders with more files of the log, which are read but get no new file."""
+    """Folders with more segments of the log, which are read but get no new one."""
     pooled: bool = False
     """Whether records wait in memory until `commit` writes them to the log's file."""
     busy_ms: int = 0
@@ -41,5 +41,5 @@ class StoreConfig:
     records would get the physical and queue offsets of the lost ones. A slave copies the lost ones
     again."""
     fullest: float = 0.85
-    """A folder whose drive is used beyond this share gets no new file of the log while another
+    """A folder whose drive is used beyond this share gets no new segment of the log while another
     folder can have it."""

@@ -78,7 +78,7 @@ class OldFiles:
         return Usage(log, ratio(root / "consumequeue"), ratio(root / "index"))
 
     def last_writes(self) -> list[tuple[int, int]]:
-        """End and time of the last write (wall clock, ms) of each file of the log but the last one.
+        """End and time of the last write (wall clock, ms) of each log segment but the last.
 
         Oldest first. May be called off the loop.
         """

@@ -36,7 +36,7 @@ all of it at each start."""
 def require_durable_log(log: CommitLog, mark: CheckpointMark | None, root: Path) -> None:
     """Refuse a log that ends before the checkpoint mark.
 
-    :raises StoreError: files of the log are missing.
+    :raises StoreError: segments of the log are missing.
     """
     end = log.end  # before recovery: the end of the last file
     if mark is None or mark.position <= end:

@@ -1,4 +1,4 @@
-"""The retention rules: which files of the log may be deleted now. Pure functions.
+"""The retention rules: which segments of the log may be deleted now. Pure functions.
 
 See docs/storage/retention.md#when-a-segment-is-deleted.
 """

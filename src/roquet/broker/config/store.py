@@ -137,7 +137,7 @@ class StoreSettings:
 
     @property
     def retention(self) -> Retention:
-        """The rules by which files of the log are deleted.
+        """The rules by which segments of the log are deleted.
 
         :raises ValueError: `delete_when` is not a list of hours.
         """

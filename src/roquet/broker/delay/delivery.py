@@ -47,8 +47,8 @@ the time that the host was suspended."""
 RETRY_MS: Final = 100
 """The time after which a failed delivery is tried again."""
 WAIT_FOR_FILE_MS: Final = 60_000
-"""How long a level waits for a file of the log that cannot be read: a network drive may be back by
-then. After that the level skips its messages in that file, because all topics share the level."""
+"""How long a level waits for a segment of the log that cannot be read: a network drive may be back
+by then. After that the level skips its messages in it, because all topics share the level."""
 _SLACK_MS: Final = 2000
 """An entry due more than its level's delay plus this time from now is damaged: clock steps are
 noticed sooner."""
@@ -162,10 +162,10 @@ class DelayedDelivery:
         self._arrived = asyncio.Event()
         self._limited_log = LimitedLog(log)
         self._unreadable_since_ms: dict[tuple[int, str], float] = {}
-        """(level, path of a log file) -> since when the level has waited to read that file, by the
+        """(level, path of a segment) -> since when the level has waited to read it, by the
         steady clock."""
         self._passed_over: set[tuple[int, str]] = set()
-        """(level, path of a log file): skipped files that were logged."""
+        """(level, path of a segment): skipped ones that were logged."""
         self._held_up: set[int] = set()
         """Levels whose last delivery failed."""
 
@@ -356,7 +356,7 @@ class DelayedDelivery:
             return
         self._passed_over.add((level.number, path))
         queue = level.queue
-        file_start = int(Path(path).name)  # a log file's name is the offset of its first byte
+        file_start = int(Path(path).name)  # a segment's name is the offset of its first byte
         first = max(level.offset, queue.first_at(file_start))
         end = queue.first_at(file_start + self._store.log.file_size)
         log.error(

@@ -49,7 +49,7 @@ class DueRun:
     Invariant: record i of `block` belongs in `queues[i]`; its entry has queue offset `offsets[i]`.
 
     :param first: queue offset of the first entry.
-    :param passed_over: paths of unreadable log files whose messages are left out.
+    :param passed_over: paths of unreadable log segments whose messages are left out.
     :raises UnreadableFile: a message is in another file that cannot be read.
     """
 

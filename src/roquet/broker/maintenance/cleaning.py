@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 FIRST_CHECK_S: Final = 1.0
 FIRST_PASS_S: Final = 60.0
 LOG: Final = Path("commitlog")
-"""The name of the row of commit log files in `FileDeletions`; one row for all log folders."""
+"""The name of the row of log segments in `FileDeletions`; one row for all log folders."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -37,7 +37,7 @@ class Cleaning:
 
     Invariant: messages are refused while the drive was too full at the last check.
 
-    :param log_files_dropped: called when files of the log have been dropped.
+    :param log_files_dropped: called when segments of the log have been dropped.
     :param slices: runs the pass over all queues.
     """
 
@@ -131,7 +131,7 @@ class Cleaning:
         return usage
 
     async def clean(self) -> None:
-        """Drop expired files of the log, and the queue and index files that only point there."""
+        """Drop expired segments of the log, and the queue and index files that only point there."""
         usage = await self.check_drive()
         if self._store.failure is not None:
             return

@@ -41,9 +41,9 @@ BLOCK_SIZE: Final = 1024 * 1024
 
 
 class CommitLog:
-    """The records of one broker in the order of arrival, in files of equal size.
+    """The records of one broker in the order of arrival, in segments of equal size.
 
-    Invariant: a record never crosses a file; one blank fills the rest of a full file. start <=
+    Invariant: a record never crosses a segment; one blank fills the rest of a full one. start <=
     flushed_to <= readable_to <= end. Only `take`, `write`, `replicate`, `truncate` and the blank
     that closes a file move `end`, each as its last step, so that a failure before it leaves the log
     as it was (`replicate` also sets the start of an empty log). Once a sync of the store has
@@ -468,7 +468,7 @@ class CommitLog:
                 for file, first, last in pieces:
                     file.sync(first, last)
             except UnreadableFile as error:
-                # a queue can be rebuilt from the log, but a lost file of the log has no copy here
+                # a queue can be rebuilt from the log, but a lost segment has no copy here
                 self._sync_health.fail(error)
                 raise
 

@@ -1,7 +1,7 @@
 """Saves the tail of a log before it is truncated, in a folder that `roquet store dump` can read.
 
 `<store>/lost/<physical offset>[-N]/commitlog/` has the bytes at the physical offsets they had, in
-sparse files of the log's file size, so that the copy takes no more room than the saved bytes.
+sparse files of the log's segment size, so that the copy takes no more room than the saved bytes.
 """
 
 from __future__ import annotations

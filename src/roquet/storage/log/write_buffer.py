@@ -10,7 +10,7 @@ import sys
 
 
 class WriteBuffer:
-    """Anonymous memory of the size of a log file; only the pages with waiting records take memory.
+    """Anonymous memory of the size of a segment; only the pages with waiting records take memory.
 
     A store to it never waits for the drive, as a store to a mapped file may. Waiting records are
     lost when the process is killed, so consumers and slaves do not see them before `commit`.

@@ -26,7 +26,7 @@ _NEVER_UNUSED: Final = frozenset({SCHEDULE_TOPIC, HALF_OP_TOPIC})
 
 
 class CleanupAdmin:
-    """Deletes expired log files, expired consume queues, and the queues of unused topics."""
+    """Deletes expired log segments, expired consume queues, and the queues of unused topics."""
 
     def __init__(
         self,
