@@ -15,7 +15,16 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from tests.client.cluster import CLIENT, FakeBroker, FakeCluster
-from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, queue, reset, stored
+from tests.client.consumers import (
+    OTHER_CLIENT,
+    bodies,
+    consumer,
+    fill,
+    ordered,
+    queue,
+    reset,
+    stored,
+)
 
 
 def members(cluster: FakeCluster, *hosts: str) -> list[Consumer]:
@@ -263,3 +272,32 @@ def test_a_topic_whose_route_cannot_be_used_keeps_no_other_from_being_rebalanced
 
     fill(broker, 0)
     cluster.run(consume)
+
+
+def test_a_reset_holds_for_a_queue_that_is_being_given_to_another_member(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """It is nobody's then. The offset of the message that was under way was stored over it."""
+
+    async def first() -> None:
+        async with ordered(cluster) as c:
+            working = await c.get_many(2)
+            other.start(second)
+            await asyncio.sleep(5)
+            assert queue(1) not in c.assigned()
+            reset(broker, {queue(1): 0})
+            await asyncio.sleep(1)
+            for message in working:
+                message.ack()
+            await asyncio.sleep(10)
+
+    async def second() -> None:
+        async with ordered(cluster, host=other) as c:
+            while True:
+                got.extend([message.body for message in await c.get_many()])
+
+    got: list[bytes] = []
+    other = cluster.sim.host(OTHER_CLIENT)
+    fill(broker, 4, queues=2)
+    cluster.run(first)
+    assert got[:1] == [b"1"]

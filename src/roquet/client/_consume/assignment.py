@@ -41,7 +41,8 @@ class Assignment:
 
     Invariant: each assigned queue has exactly one running fetcher. When a queue is taken away, its
     offset is stored. `_giving_back` has the queues that were taken away and whose locks are kept
-    because the application may still work on a message of them.
+    because the application may still work on a message of them; it says whether their offsets will
+    be stored then.
 
     :param locks: the queue locks of an ordered consumer, which consumes a queue only with its lock.
     """
@@ -53,11 +54,17 @@ class Assignment:
         self._tasks = Tasks()
         self._drops = Tasks()
         self._running: dict[MessageQueue, Running] = {}
-        self._giving_back: set[MessageQueue] = set()
+        self._giving_back: dict[MessageQueue, bool] = {}
 
     def queues(self, topic: str | None = None) -> frozenset[MessageQueue]:
         """The assigned queues of one topic, or of all topics."""
         return frozenset(queue for queue in self._running if topic in (None, queue.topic))
+
+    def is_held(self, queue: MessageQueue) -> bool:
+        """Whether a queue is assigned, or still locked because one of its messages is consumed."""
+        if queue in self._running:
+            return True
+        return self._locks is not None and queue in self._giving_back and self._locks.has(queue)
 
     def states(self) -> dict[MessageQueue, QueueState]:
         """The state of each assigned queue; its offsets are newer than those at the brokers."""
@@ -127,13 +134,17 @@ class Assignment:
         A drop that has begun is finished even if the caller is cancelled, because the queues are
         not in the assignment any more when this member leaves.
 
-        :param stores: False while an administrator resets the offsets.
+        :param stores: False while an administrator resets the offsets. Then the offsets of queues
+            that were dropped before and are still locked are not stored later, either.
         """
+        queues = list(queues)
+        if not stores:
+            self._giving_back.update(dict.fromkeys(self._giving_back.keys() & queues, False))
         dropped = {queue: self._running.pop(queue) for queue in queues if queue in self._running}
         for running in dropped.values():
             running.fetcher.process_queue.drop()
         if self._locks is not None:
-            self._giving_back.update(dropped)
+            self._giving_back.update(dict.fromkeys(dropped, stores))
         ending = self._drops.start(self._end(dropped, stores=stores), "drop queues")
         await asyncio.shield(ending)
 
@@ -145,11 +156,11 @@ class Assignment:
             self._offsets.forget(queue)
         if self._locks is not None:
             for queue, running in dropped.items():
-                work = self._give_back(self._locks, queue, running.fetcher, stores=stores)
+                work = self._give_back(self._locks, queue, running.fetcher)
                 self._tasks.start(work, f"unlock {queue}")
 
     async def _give_back(
-        self, locks: OrderLocks, queue: MessageQueue, fetcher: QueueFetcher, *, stores: bool
+        self, locks: OrderLocks, queue: MessageQueue, fetcher: QueueFetcher
     ) -> None:
         """Wait until the application has settled its message, store the offset, unlock the queue.
 
@@ -158,7 +169,7 @@ class Assignment:
         try:
             async with asyncio.timeout(BUSY_S_MAX):
                 await self._idle(fetcher.process_queue)
-            if stores and locks.has(queue):
+            if self._giving_back[queue] and locks.has(queue):
                 await self._store(queue, fetcher)
                 self._offsets.forget(queue)
         except TimeoutError:
@@ -170,7 +181,7 @@ class Assignment:
             )
         await locks.release([queue])
         await self._idle(fetcher.process_queue)
-        self._giving_back.discard(queue)
+        del self._giving_back[queue]
 
     async def _idle(self, process_queue: ProcessQueue) -> None:
         while self._context.prefetch.is_busy(process_queue):

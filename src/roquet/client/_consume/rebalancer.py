@@ -128,12 +128,15 @@ class Rebalancer:
         return []
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Reset the offsets of the queues that are assigned to this member; `run` does it soon.
+        """Reset the offsets of the queues that this member holds; `run` does it soon.
 
         A reset that a broker does not accept is tried again.
         """
-        own = self._assignment.queues() | self._resets.keys()
-        self._resets.update((queue, offset) for queue, offset in offsets.items() if queue in own)
+        self._resets.update(
+            (queue, offset)
+            for queue, offset in offsets.items()
+            if self._assignment.is_held(queue) or queue in self._resets
+        )
         self.due.set()
 
     async def _carry_out_resets(self) -> None:
