@@ -125,6 +125,6 @@ def read_double_key(text: str) -> DoubleKey:
     return double_key(read_double(text))
 
 
-def read_truth(text: str) -> bool:
+def read_boolean(text: str) -> bool:
     """Parse as Java's Boolean.parseBoolean: any text but "true" is False."""
     return text.lower() == "true"

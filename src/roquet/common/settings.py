@@ -31,7 +31,7 @@ _PROPOSALS_MAX: Final = 16
 """Unknown names compared with all settings, 1 ms each; a client may send any number of them."""
 _COMPARED_SIZE_MAX: Final = 64
 """Characters of a name up to which it is compared."""
-_TRUTH: Final = {"true": True, "false": False}
+_BOOLEANS: Final = {"true": True, "false": False}
 
 
 def setting(
@@ -129,7 +129,7 @@ class _Rule:
             return text
         text = text.rstrip()
         if self.kind is bool:
-            return _TRUTH[text.lower()]
+            return _BOOLEANS[text.lower()]
         if issubclass(self.kind, Enum):
             return {str(member.value): member for member in self.kind}[text]
         pattern: re.Pattern[str] = _WHOLE_NUMBER if self.kind is int else _NUMBER

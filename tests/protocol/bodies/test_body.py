@@ -73,7 +73,7 @@ def test_a_member_that_is_null_or_empty_is_as_good_as_missing(empty: object) -> 
     assert Whole.from_json({"wholeName": "w", **dict.fromkeys(names, empty)}) == missing
 
 
-def test_the_truth_of_a_member_counts_where_a_bool_is_wanted() -> None:
+def test_any_value_is_read_as_a_bool_where_a_bool_is_wanted() -> None:
     assert not Whole.from_json({"wholeName": "w", "fine": None}).is_fine
     assert Whole.from_json({"wholeName": "w", "fine": "false"}).is_fine
 

@@ -10,7 +10,7 @@ A field without `JsonMember` has its own name in camel case. Members are written
 their names, as fastjson does. Unknown members are ignored. A missing member has the field's
 default, or is refused if there is none. A member is read by the type of its field:
 
-    bool                any value, by its truth
+    bool                any value, as bool() of it
     Int32, Int64        a number of that range, or its text (`json.numbers`)
     str                 any value, as text
     a `Body`            an object

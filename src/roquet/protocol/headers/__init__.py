@@ -19,9 +19,9 @@ from roquet.common.java import (
     Int32,
     Int64,
     camel_case,
+    read_boolean,
     read_int,
     read_long,
-    read_truth,
 )
 from roquet.errors import MessageError, Refused
 from roquet.protocol.remoting.codes import ResponseCode
@@ -83,7 +83,7 @@ class Header:
 
 _CONVERTERS: dict[Any, Callable[[str], Any]] = {
     str: str,
-    bool: read_truth,
+    bool: read_boolean,
     Int32: read_int,
     Int64: read_long,
 }

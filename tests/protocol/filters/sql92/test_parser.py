@@ -13,7 +13,7 @@ import pytest
 from roquet.errors import FilterError
 from roquet.protocol.filters.sql92.parser import DEPTH_MAX, TERMS_MAX, Parser
 
-TRUTHS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
+BOOLEANS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
 def said(expression: str, properties: Mapping[str, str] | None = None) -> bool | None:
@@ -30,7 +30,7 @@ def by_letters(expression: str) -> str:
 # what binds how
 
 
-@pytest.mark.parametrize(("one", "two", "three"), [*product(TRUTHS, repeat=3)])
+@pytest.mark.parametrize(("one", "two", "three"), [*product(BOOLEANS, repeat=3)])
 def test_and_binds_closer_than_or(one: str, two: str, three: str) -> None:
     assert said(f"{one} OR {two} AND {three}") is said(f"{one} OR ({two} AND {three})")
     assert said(f"{one} AND {two} OR {three}") is said(f"({one} AND {two}) OR {three}")
@@ -144,7 +144,7 @@ def test_what_stands_behind_a_complete_expression_is_ignored() -> None:
         ("a BETWEEN 'x' AND 'y'", 11, "BETWEEN compares numbers and properties, found text 'x'"),
         ("(a = 1) < 5", 1, "< compares numbers and properties, found a condition"),
         ("a <> NULL", 6, "NULL cannot be compared by <>: use IS NULL or IS NOT NULL"),
-        ("TRUE = 1", 1, "a truth cannot be compared with whole number 1"),
+        ("TRUE = 1", 1, "a boolean cannot be compared with whole number 1"),
         ("a = 1 OR 5", 10, "expected a condition, found whole number 5"),
         ("NOT 'x'", 5, "expected a condition, found text 'x'"),
         ("'x'", 1, "expected a condition, found text 'x'"),
@@ -156,7 +156,7 @@ def test_what_stands_behind_a_complete_expression_is_ignored() -> None:
         ("a > NULL", 5, "> compares numbers and properties, found keyword NULL"),
         ("TRUE > a", 1, "> compares numbers and properties, found keyword TRUE"),
         ("NULL = a", 1, "NULL cannot be compared by =: use IS NULL or IS NOT NULL"),
-        ("FALSE = 'x'", 1, "a truth cannot be compared with text 'x'"),
+        ("FALSE = 'x'", 1, "a boolean cannot be compared with text 'x'"),
         ("a = 1 AND 'x'", 11, "expected a condition, found text 'x'"),
         ("5 AND a", 1, "expected a condition, found whole number 5"),
         ("-a", 1, "expected a condition, found symbol -"),

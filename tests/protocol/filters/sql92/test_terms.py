@@ -17,13 +17,13 @@ from roquet.protocol.filters.sql92 import terms
 from roquet.protocol.filters.sql92.terms import Form, NotComparable, Term, Type, Value
 
 TRUE, FALSE, UNKNOWN = (
-    terms.constant(Type.TRUTH, True),
-    terms.constant(Type.TRUTH, False),
+    terms.constant(Type.BOOLEAN, True),
+    terms.constant(Type.BOOLEAN, False),
     terms.constant(Type.NOTHING, None),
 )
 A, B = terms.named("a"), terms.named("b")
-TRUTHS: Final[dict[bool | None, Term]] = {True: TRUE, False: FALSE, None: UNKNOWN}
-truths = st.sampled_from([True, False, None])
+BOOLEANS: Final[dict[bool | None, Term]] = {True: TRUE, False: FALSE, None: UNKNOWN}
+booleans = st.sampled_from([True, False, None])
 
 
 def integer(number: int) -> Term:
@@ -54,8 +54,8 @@ def test_a_property_is_its_text_or_nothing() -> None:
     assert (said(A, a="5"), said(A, b="5"), said(A, a="")) == ("5", None, "")
 
 
-def test_only_truths_and_nothing_are_conditions_by_themselves() -> None:
-    conditions = [TRUE, FALSE, UNKNOWN, terms.truth_of(A), terms.inverse(TRUE), terms.is_null(A)]
+def test_only_booleans_and_nothing_are_conditions_by_themselves() -> None:
+    conditions = [TRUE, FALSE, UNKNOWN, terms.boolean_of(A), terms.inverse(TRUE), terms.is_null(A)]
     operands = [
         A,
         integer(5),
@@ -70,7 +70,7 @@ def test_only_truths_and_nothing_are_conditions_by_themselves() -> None:
 
 
 def test_a_property_as_a_condition_is_false_or_unknown_and_never_true() -> None:
-    is_a = terms.truth_of(A)
+    is_a = terms.boolean_of(A)
 
     assert [said(is_a, a="true"), said(is_a, a=""), said(is_a)] == [False, False, None]
 
@@ -94,16 +94,16 @@ def test_minus_of_what_cannot_be_compared_cannot_be_either() -> None:
         said(terms.negative(terms.ordered(A, ">", integer(5))), a="x")
 
 
-# truths
+# booleans
 
 
 def test_not_of_unknown_is_unknown() -> None:
     assert [said(terms.inverse(term)) for term in (TRUE, FALSE, UNKNOWN)] == [False, True, None]
 
 
-@given(st.lists(truths, min_size=1, max_size=5))
-def test_and_and_or_are_those_of_three_truths(values: list[bool | None]) -> None:
-    parts = [TRUTHS[value] for value in values]
+@given(st.lists(booleans, min_size=1, max_size=5))
+def test_and_and_or_are_those_of_three_booleans(values: list[bool | None]) -> None:
+    parts = [BOOLEANS[value] for value in values]
 
     conjunction, disjunction = terms.all_of(parts), terms.any_of(parts)
 
@@ -164,7 +164,7 @@ def test_a_property_is_read_as_the_type_that_it_is_compared_with(
     property_text: str, other: Term, same: bool
 ) -> None:
     assert said(terms.equal(A, other), a=property_text) is same
-    if other.type is not Type.TRUTH:
+    if other.type is not Type.BOOLEAN:
         assert said(terms.equal(other, A), a=property_text) is same
 
 
@@ -194,16 +194,16 @@ def test_a_property_that_is_no_such_number_cannot_be_compared(
         assert not said(term)
 
 
-def test_a_property_behind_a_truth_cannot_be_compared_with_it() -> None:
+def test_a_property_behind_a_boolean_cannot_be_compared_with_it() -> None:
     with pytest.raises(NotComparable):
         said(terms.equal(TRUE, A), a="true")
 
 
 @pytest.mark.parametrize("other", [integer(0), double(0.0), terms.negative(integer(1))])
-def test_a_truth_is_never_equal_to_a_number(other: Term) -> None:
-    for truth in (FALSE, TRUE, terms.is_null(A)):
-        assert said(terms.equal(truth, other)) is False
-        assert said(terms.equal(other, truth)) is False
+def test_a_boolean_is_never_equal_to_a_number(other: Term) -> None:
+    for boolean in (FALSE, TRUE, terms.is_null(A)):
+        assert said(terms.equal(boolean, other)) is False
+        assert said(terms.equal(other, boolean)) is False
 
 
 def test_numbers_of_two_types_are_compared_as_doubles_if_one_is_a_double() -> None:
@@ -290,7 +290,7 @@ def test_a_constant_is_compared_alike_on_either_side(one: int, other: int, symbo
 def test_each_term_around_others_is_one_level_deeper_than_the_deepest() -> None:
     assert [term.depth for term in (A, TRUE, integer(5))] == [1, 1, 1]
     assert [terms.negative(A).depth, terms.negative(integer(5)).depth] == [2, 2]
-    for term in (terms.truth_of(A), terms.is_null(A), terms.is_in(A, ["x"], wanted=True)):
+    for term in (terms.boolean_of(A), terms.is_null(A), terms.is_in(A, ["x"], wanted=True)):
         assert term.depth == 2
     deep = terms.inverse(terms.inverse(TRUE))
     for term in (
@@ -304,10 +304,10 @@ def test_each_term_around_others_is_one_level_deeper_than_the_deepest() -> None:
     assert terms.equal(A, integer(5)).depth == 2
 
 
-def test_a_comparison_is_a_condition_of_truths() -> None:
+def test_a_comparison_is_a_condition_of_booleans() -> None:
     for term in (
         terms.equal(A, integer(5)),
         terms.ordered(A, "<", B),
         terms.equal(TRUE, integer(1)),
     ):
-        assert (term.type, term.form, term.is_condition) == (Type.TRUTH, Form.CONDITION, True)
+        assert (term.type, term.form, term.is_condition) == (Type.BOOLEAN, Form.CONDITION, True)

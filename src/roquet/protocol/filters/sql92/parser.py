@@ -24,8 +24,8 @@ TERMS_MAX: Final = 1024
 """Names and values of an expression, not counting those in lists: some 100 us per message."""
 _VALUE: Final = "a value, a name, NOT, +, - or ("
 _WORDS: Final[Mapping[str, Term]] = {
-    "TRUE": t.constant(Type.TRUTH, True),
-    "FALSE": t.constant(Type.TRUTH, False),
+    "TRUE": t.constant(Type.BOOLEAN, True),
+    "FALSE": t.constant(Type.BOOLEAN, False),
     "NULL": t.constant(Type.NOTHING, None),
 }
 
@@ -89,8 +89,8 @@ class Parser:
                     at.position,
                     f"NULL cannot be compared by {symbol.text}: use IS NULL or IS NOT NULL",
                 )
-        if left.form is right.form is Form.CONSTANT and left.type is Type.TRUTH is not right.type:
-            raise FilterError(begin.position, f"a truth cannot be compared with {place}")
+        if left.form is right.form is Form.CONSTANT and left.type is Type.BOOLEAN is not right.type:
+            raise FilterError(begin.position, f"a boolean cannot be compared with {place}")
         same = t.equal(left, right)
         return same if symbol.text == "=" else t.inverse(same)
 
@@ -223,7 +223,7 @@ def _as_condition(term: Term, begin: Token) -> Term:
     if term.is_condition:
         return term
     if term.form is Form.PROPERTY:
-        return t.truth_of(term)
+        return t.boolean_of(term)
     raise FilterError(begin.position, f"expected a condition, found {begin}")
 
 

@@ -35,7 +35,7 @@ class Type(Enum):
     INT = auto()
     LONG = auto()
     DOUBLE = auto()
-    TRUTH = auto()
+    BOOLEAN = auto()
     NOTHING = auto()
 
 
@@ -65,7 +65,7 @@ class Term:
     def is_condition(self) -> bool:
         """Whether it can be a condition; TRUE, FALSE and NULL are constants and conditions."""
         return self.form is Form.CONDITION or (
-            self.form is Form.CONSTANT and self.type in (Type.TRUTH, Type.NOTHING)
+            self.form is Form.CONSTANT and self.type in (Type.BOOLEAN, Type.NOTHING)
         )
 
 
@@ -79,10 +79,10 @@ def named(name: str) -> Term:
 
 
 def _condition(evaluate: Evaluate, *parts: Term) -> Term:
-    return Term(Type.TRUTH, Form.CONDITION, evaluate, depth=1 + max(part.depth for part in parts))
+    return Term(Type.BOOLEAN, Form.CONDITION, evaluate, depth=1 + max(part.depth for part in parts))
 
 
-def truth_of(term: Term) -> Term:
+def boolean_of(term: Term) -> Term:
     """A property as a condition: False if it is present, unknown if it is missing."""
     text = term.evaluate
     return _condition(lambda properties: None if text(properties) is None else False, term)
@@ -106,8 +106,8 @@ def inverse(term: Term) -> Term:
     evaluate = term.evaluate
 
     def is_not(properties: Properties) -> bool | None:
-        truth = evaluate(properties)
-        return None if truth is None else not truth
+        value = evaluate(properties)
+        return None if value is None else not value
 
     return _condition(is_not, term)
 
@@ -126,14 +126,14 @@ def _joined(terms: Sequence[Term], *, decides: bool) -> Term:
     parts = [term.evaluate for term in terms]
 
     def joined(properties: Properties) -> bool | None:
-        truth: bool | None = not decides
+        value: bool | None = not decides
         for part in parts:
             found: bool | None = part(properties)
             if found is decides:
                 return found
             if found is None:
-                truth = None
-        return truth
+                value = None
+        return value
 
     return _condition(joined, *terms)
 
@@ -162,13 +162,13 @@ _READ: Final[Mapping[Type, Convert]] = {
     Type.INT: java.read_int,
     Type.LONG: java.read_long,
     Type.DOUBLE: java.read_double_key,
-    Type.TRUTH: java.read_truth,
+    Type.BOOLEAN: java.read_boolean,
 }
 
 
 def _is_apart(left: Type, right: Type) -> bool:
-    """Whether the types are never equal: a truth and a number (or NULL)."""
-    return (left is Type.TRUTH) != (right is Type.TRUTH) and Type.TEXT not in (left, right)
+    """Whether the types are never equal: a boolean and a number (or NULL)."""
+    return (left is Type.BOOLEAN) != (right is Type.BOOLEAN) and Type.TEXT not in (left, right)
 
 
 def _conversions(left: Type, right: Type) -> tuple[Convert, Convert]:
@@ -176,7 +176,7 @@ def _conversions(left: Type, right: Type) -> tuple[Convert, Convert]:
     if left is Type.TEXT and right is not Type.TEXT:
         return _READ.get(right, _same), _as_double(right, right)
     if right is Type.TEXT and left is not Type.TEXT:
-        as_right = _not_after_a_truth if left is Type.TRUTH else _READ.get(left, _same)
+        as_right = _not_after_a_boolean if left is Type.BOOLEAN else _READ.get(left, _same)
         return _as_double(left, left), as_right
     return _as_double(left, right), _as_double(right, left)
 
@@ -188,8 +188,8 @@ def _as_double(kind: Type, other: Type) -> Convert:
     return _same
 
 
-def _not_after_a_truth(text: str) -> bool:
-    raise ValueError(f"text {text!r} is compared with a truth before it")
+def _not_after_a_boolean(text: str) -> bool:
+    raise ValueError(f"text {text!r} is compared with a boolean before it")
 
 
 def equal(left: Term, right: Term) -> Term:
