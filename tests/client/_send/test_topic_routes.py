@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from roquet.client._net.routes import QUEUES_MAX
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.topic_routes import TopicRoute, TopicRoutes
@@ -148,3 +149,22 @@ def test_a_refresh_of_a_topic_that_is_to_be_created_is_no_failure(
 
     run(cluster, work)
     assert not caplog.records
+
+
+def test_a_refresh_with_an_unusable_route_is_a_failure_and_the_known_one_stays(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody may register billions of queues. A send ended with that, and was not retried."""
+
+    async def work(routes: TopicRoutes, _: Session) -> None:
+        known = await get(routes)
+        cluster.topics["T"]["broker-a"] = QUEUES_MAX + 1
+        await routes.refresh("T", deadline_after(1000))
+        assert await get(routes) is known
+
+    run(cluster, work)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "route not refreshed: topic=T error=the name server's route of T cannot be used: "
+        f"{QUEUES_MAX + 1} queues, possible are {QUEUES_MAX}"
+    )

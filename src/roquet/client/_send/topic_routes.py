@@ -12,7 +12,13 @@ from roquet.client._net.session import Session
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.queue_choice import RoundRobin
 from roquet.common.limited_log import LimitedLog
-from roquet.errors import CallTimeout, ConnectionClosed, ResponseError, RouteNotFound
+from roquet.errors import (
+    CallTimeout,
+    ConnectionClosed,
+    PeerError,
+    ResponseError,
+    RouteNotFound,
+)
 from roquet.protocol.bodies.tables import Route
 from roquet.protocol.records.message import MessageQueue
 
@@ -96,7 +102,7 @@ class TopicRoutes:
                 await self._session.routes.refresh(topic)
         except RouteNotFound:
             pass  # the topic is to be created by this send: the route it will have is known
-        except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
+        except (ConnectionClosed, CallTimeout, ResponseError, PeerError, TimeoutError) as error:
             text = "route not refreshed: topic=%s error=%s"
             self._limited_log.warning(topic, text, topic, str(error) or "no time left")
 
