@@ -230,7 +230,7 @@ async def test_a_route_in_a_form_that_no_name_server_writes_is_refused_before_it
 
 
 async def test_the_loop_turns_while_a_large_route_is_read(names: Names) -> None:
-    large = names.routes["T"] = route(*(f"broker-{at}" for at in range(2000)))
+    large = names.routes["T"] = route(*(f"broker-{at}" for at in range(3000)))
     reading, turns = asyncio.create_task(names.table.route("T")), 0
 
     while not reading.done():

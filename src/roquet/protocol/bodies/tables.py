@@ -20,10 +20,9 @@ from roquet.protocol.records.message import READ_WRITE, MessageQueue
 T = TypeVar("T")
 
 DIALECT_VALUES_MAX: Final = 4096
-"""Values of a body in fastjson's dialect, or its bare integer keys. They take some 10 ms.
+"""Values of a request in fastjson's dialect, or its bare integer keys. They take some 10 ms.
 
-Peers write bare keys for the replicas of each broker in a route, and no other dialect in a request
-or a route.
+No peer needs that dialect for a request.
 """
 _REASON_MAX: Final = 500
 """Characters of an error: it may quote a member as long as the body."""
