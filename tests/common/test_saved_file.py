@@ -66,7 +66,7 @@ async def test_what_cannot_be_written_is_told_once_and_tried_again(
 async def test_only_the_first_failure_and_the_first_success_after_it_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An error of another kind is no failed write: nothing would mend it."""
+    """An error of another kind is no failed write: nothing would mend it. It is logged each time."""
     errors = [None, OSError("full"), ValueError("odd"), KeyError(), None, None, OSError("again")]
     outcomes = iter(errors)
 
@@ -83,9 +83,11 @@ async def test_only_the_first_failure_and_the_first_success_after_it_are_logged(
     text = "file not written, it stays as it was and is tried again: path=file error="
     assert [(each.levelname, each.message) for each in caplog.records] == [
         ("ERROR", f"{text}full"),
+        ("ERROR", "file not written: path=file"),
         ("WARNING", "file written again: path=file"),
         ("ERROR", f"{text}again"),
     ]
+    assert [each.exc_info is not None for each in caplog.records] == [False, True, False, False]
 
 
 async def test_many_changes_while_a_slow_drive_writes_share_one_write_and_hold_nobody_up(

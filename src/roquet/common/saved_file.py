@@ -48,7 +48,7 @@ class SavedFile:
         """
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._write(self._running))
-            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._next.add_done_callback(self._ended)
         return self._next
 
     async def _write(self, before: asyncio.Task[None] | None) -> None:
@@ -68,6 +68,12 @@ class SavedFile:
             raise
         if self._streak.ended():
             log.warning("file written again: path=%s", self.path)
+
+    def _ended(self, write: asyncio.Task[None]) -> None:
+        """Log what is no failed write, but a fault of the program: perhaps nobody awaits it."""
+        error = None if write.cancelled() else write.exception()
+        if error is not None and not isinstance(error, OSError | ValueError):
+            log.error("file not written: path=%s", self.path, exc_info=error)
 
     def retry(self) -> None:
         """Write again, if the last write failed."""
