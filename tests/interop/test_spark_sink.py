@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from roquet.client._send.queue_choice import queue_of_key
+from roquet.client._send.queue_choice import queue_for_sharding_key
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 from roquet.spark._write.task import Task, write
@@ -74,7 +74,7 @@ def test_java_consumes_what_rows_say(ground: Ground, clients: JavaClients) -> No
         assert line["properties"]["UNIQ_KEY"] == line["msgId"]
     queues = [MessageQueue("Rows", BROKER, number) for number in range(QUEUES)]
     assert found["pinned"]["queueId"] == 2
-    assert found["keyed"]["queueId"] == queue_of_key(queues, "customer-7").queue_id
+    assert found["keyed"]["queueId"] == queue_for_sharding_key(queues, "customer-7").queue_id
     assert found["delayed"]["properties"]["DELAY"] == "1"
     assert found["delayed"]["storeTimestamp"] - found["delayed"]["bornTimestamp"] >= 1000
 

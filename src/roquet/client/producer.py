@@ -38,7 +38,7 @@ TIMEOUT_MS: Final = 3000
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """The keyword arguments of `Producer`, for producers that add to it."""
+    """The keyword arguments of `Producer`, for subclasses that take more arguments."""
 
     timeout_ms: int
     retries: int
@@ -89,7 +89,7 @@ class Producer(Client):
         self._encoder = MessageEncoder(unique_keys, compress_from_size)
         self._on_check_back: CheckBackHandler | None = None
         self._announced: set[str] = set()
-        """Topics for which all brokers of their clusters had a heartbeat of this client."""
+        """Topics whose clusters' brokers have all had a heartbeat of this client."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -127,7 +127,7 @@ class Producer(Client):
         """
         encoded = self._encoder.encode(message_of(topic, body, fields))
         pick = pick_of(encoded.topic, sharding_key, queue)
-        (result,) = await self._sender.send(encoded, self._time(timeout_ms), pick)
+        (result,) = await self._sender.send(encoded, self._timeout_or_default(timeout_ms), pick)
         return result
 
     async def send_batch(
@@ -154,7 +154,7 @@ class Producer(Client):
         pick = pick_of(encoded_batches[0].topic, sharding_key, queue)
         results: list[SendResult] = []
         for encoded in encoded_batches:
-            results += await self._sender.send(encoded, self._time(timeout_ms), pick)
+            results += await self._sender.send(encoded, self._timeout_or_default(timeout_ms), pick)
         return results
 
     async def send_one_way(
@@ -232,10 +232,10 @@ class Producer(Client):
         :param request: the received message.
         :param fields: as in `send`; without delay.
         :raises MessageError: the message was not sent by `request`, or the reply breaks a rule.
-        :raises ResponseError: with code 1: the requester is gone, or did not accept the reply.
+        :raises ResponseError: SYSTEM_ERROR (1): the requester is gone, or did not accept the reply.
         :raises RouteNotFound, ConnectionClosed, CallTimeout: as `send`.
         """
-        time_ms = self._time(timeout_ms)
+        time_ms = self._timeout_or_default(timeout_ms)
         topic, properties = reply_properties(request)
         message = message_of(topic, body, fields)
         if message.delay_level:
@@ -256,5 +256,5 @@ class Producer(Client):
         """
         return list(await self._routes.queues(topic, self._timeout_ms))
 
-    def _time(self, timeout_ms: int | None) -> int:
+    def _timeout_or_default(self, timeout_ms: int | None) -> int:
         return self._timeout_ms if timeout_ms is None else timeout_ms

@@ -169,7 +169,7 @@ class TransactionProducer(Producer):
             `check`.
         """
         half = self._encoder.encode_half(message, self._group)
-        (stored,) = await self._sender.send(half, self._time(timeout_ms))
+        (stored,) = await self._sender.send(half, self._timeout_or_default(timeout_ms))
         state = TransactionState.ROLLBACK
         if stored.status is SendStatus.SEND_OK:
             state = TransactionState(await local(message, stored.message_id))
@@ -182,7 +182,7 @@ class TransactionProducer(Producer):
                 stored.remark,
             )
         is_confirmed = state is not TransactionState.UNKNOWN and await attempt(
-            self._end(stored, state, self._time(timeout_ms)),
+            self._end(stored, state, self._timeout_or_default(timeout_ms)),
             f"ending transaction {stored.message_id}",
         )
         return TransactionResult(stored, state, is_confirmed)

@@ -41,8 +41,8 @@ class SlowDrive(Runtime):
 
 async def cancelled_while_it_saves(folder: Path, drive: SlowDrive) -> LocalOffsets:
     offsets = LocalOffsets(folder, "client", "G", drive)
-    await offsets.store(QUEUE, lambda: 1)
-    cancelled = asyncio.create_task(offsets.save())
+    await offsets.commit(QUEUE, lambda: 1)
+    cancelled = asyncio.create_task(offsets.persist())
     await asyncio.to_thread(drive.began.wait)
     cancelled.cancel()
     await asyncio.wait([cancelled])
@@ -54,8 +54,8 @@ async def test_who_is_cancelled_while_it_saves_leaves_no_write_beside_the_next_o
 ) -> None:
     drive = SlowDrive()
     offsets = await cancelled_while_it_saves(tmp_path, drive)
-    await offsets.store(QUEUE, lambda: 2)
-    last = asyncio.create_task(offsets.save())
+    await offsets.commit(QUEUE, lambda: 2)
+    last = asyncio.create_task(offsets.persist())
     await asyncio.sleep(0)
     drive.may_go_on.set()
     await last
@@ -69,7 +69,7 @@ async def test_a_save_waits_for_the_write_that_is_under_way(tmp_path: Path) -> N
     """Who leaves has saved all, also what somebody else began to write."""
     drive = SlowDrive()
     offsets = await cancelled_while_it_saves(tmp_path, drive)
-    last = asyncio.create_task(offsets.save())
+    last = asyncio.create_task(offsets.persist())
     done, _ = await asyncio.wait([last], timeout=0.05)
     assert not done
     drive.may_go_on.set()
@@ -79,15 +79,15 @@ async def test_a_save_waits_for_the_write_that_is_under_way(tmp_path: Path) -> N
 
 async def test_a_queue_is_reset_although_its_file_cannot_be_written_now(tmp_path: Path) -> None:
     offsets = LocalOffsets(tmp_path, "client", "G", Runtime())
-    await offsets.store(QUEUE, lambda: 9)
-    await offsets.save()
+    await offsets.commit(QUEUE, lambda: 9)
+    await offsets.persist()
     folder = tmp_path / "client" / "G"
     folder.rename(tmp_path / "aside")
     folder.write_text("in the way")
     await offsets.reset(QUEUE, 3)
     assert await offsets.load(QUEUE) == 3
     folder.unlink()
-    await offsets.save()
+    await offsets.persist()
     again = LocalOffsets(tmp_path, "client", "G", Runtime())
     await again.open()
     assert await again.load(QUEUE) == 3

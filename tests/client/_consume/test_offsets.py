@@ -42,7 +42,7 @@ def test_while_one_broker_does_not_answer_the_offset_at_the_next_does_not_fall()
             await session.routes.route("T")
             sim.network.isolate(MASTER)
             offsets = BrokerOffsets(session, "G")
-            storing = offsets.store(QUEUE, lambda: taken[0])
+            storing = offsets.commit(QUEUE, lambda: taken[0])
             return session, offsets, asyncio.get_running_loop().create_task(storing)
 
         session, offsets, storing = host.call(begin)
@@ -52,7 +52,7 @@ def test_while_one_broker_does_not_answer_the_offset_at_the_next_does_not_fall()
         sim.run_until(storing.done, 30)
         storing.result()
         assert serving(slave).parts.tables.offsets.committed("G", "T", 0) == 11
-        host.call(lambda: offsets.store(QUEUE, lambda: 10))
+        host.call(lambda: offsets.commit(QUEUE, lambda: 10))
         assert serving(slave).parts.tables.offsets.committed("G", "T", 0) == 11, (
             "what was sent is known to be stored"
         )
@@ -74,8 +74,8 @@ def test_of_a_topic_one_queue_is_told_before_the_others(
         async with Session(ClientConfig(NAME_SERVER, runtime=cluster.client.runtime())) as session:
             offsets = BrokerOffsets(session, "G")
             queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
-            await asyncio.gather(*(offsets.store(queue, lambda: 1) for queue in queues))
-            await asyncio.gather(*(offsets.store(queue, lambda: 2) for queue in queues))
+            await asyncio.gather(*(offsets.commit(queue, lambda: 1) for queue in queues))
+            await asyncio.gather(*(offsets.commit(queue, lambda: 2) for queue in queues))
 
     broker.on_request = note
     cluster.run(store)

@@ -13,10 +13,10 @@ from roquet.client._send.encoded_message import (
     BATCH_SIZE_MAX,
     BODY_SIZE_MAX,
     EncodedMessage,
-    batches,
     check_batch,
-    outgoing,
-    outgoing_batch,
+    encode_batch,
+    encode_batches,
+    encode_message,
 )
 from roquet.errors import MessageError
 from roquet.protocol.headers.send import SendHeaderV2
@@ -29,7 +29,7 @@ QUEUE = MessageQueue("T", "broker-a", 3)
 
 
 def test_the_header_is_the_one_of_the_table() -> None:
-    request = outgoing(Message("T", b"hi", tags="a", flag=9), "KEY").request(
+    request = encode_message(Message("T", b"hi", tags="a", flag=9), "KEY").request(
         "group", QUEUE, 1_700_000_000_000
     )
     assert request.code == RequestCode.SEND_MESSAGE_V2
@@ -49,9 +49,7 @@ def test_the_header_is_the_one_of_the_table() -> None:
 
 
 def test_a_batch_says_so_and_brings_only_what_holds_for_all() -> None:
-    request = outgoing_batch("T", b"...", ("K1", "K2"), wait_stored=False).request(
-        "group", QUEUE, 1
-    )
+    request = encode_batch("T", b"...", ("K1", "K2"), wait_stored=False).request("group", QUEUE, 1)
     assert request.code == RequestCode.SEND_BATCH_MESSAGE
     assert (request.fields["m"], request.fields["i"]) == ("true", "WAIT\x01false")
 
@@ -64,7 +62,7 @@ def test_reconsume_times_go_with_a_retry_message() -> None:
 
 
 def test_every_try_carries_the_same_id() -> None:
-    message = outgoing(Message("T", b"hi"), "KEY")
+    message = encode_message(Message("T", b"hi"), "KEY")
     tries = [
         message.request("group", queue, now).fields["i"] for now, queue in ((1, QUEUE), (2, QUEUE))
     ]
@@ -72,7 +70,7 @@ def test_every_try_carries_the_same_id() -> None:
 
 
 def test_a_large_body_is_compressed_in_the_way_every_reader_knows() -> None:
-    sent = outgoing(Message("T", bytes(4096)), "KEY")
+    sent = encode_message(Message("T", bytes(4096)), "KEY")
     assert sent.body[:2] == b"\x78\x5e"
     assert zlib.decompress(sent.body) == bytes(4096)
     assert sent.sys_flag == COMPRESSED
@@ -80,15 +78,15 @@ def test_a_large_body_is_compressed_in_the_way_every_reader_knows() -> None:
 
 def test_a_small_body_and_one_that_would_not_shrink_are_sent_as_they_are() -> None:
     noise = os.urandom(5000)
-    assert outgoing(Message("T", bytes(4095)), "KEY").sys_flag == 0
-    assert outgoing(Message("T", noise), "KEY").body == noise
-    assert outgoing(Message("T", noise), "KEY").sys_flag == 0
+    assert encode_message(Message("T", bytes(4095)), "KEY").sys_flag == 0
+    assert encode_message(Message("T", noise), "KEY").body == noise
+    assert encode_message(Message("T", noise), "KEY").sys_flag == 0
 
 
 def test_a_body_beyond_four_mebibytes_is_refused_before_it_is_compressed() -> None:
-    outgoing(Message("T", bytes(BODY_SIZE_MAX)), "KEY")
+    encode_message(Message("T", bytes(BODY_SIZE_MAX)), "KEY")
     with pytest.raises(MessageError, match="4194305 bytes"):
-        outgoing(Message("T", bytes(BODY_SIZE_MAX + 1)), "KEY")
+        encode_message(Message("T", bytes(BODY_SIZE_MAX + 1)), "KEY")
 
 
 def stored_size(message: Message, unique_key: str) -> int:
@@ -112,7 +110,7 @@ def test_all_messages_are_in_batches_in_their_order_and_no_batch_is_too_large(
         Message("T", bytes([index % 256]) * size, flag=index) for index, size in enumerate(sizes)
     ]
     keys = [f"KEY{index}" for index in range(len(messages))]
-    made = list(batches(messages, keys, size_max))
+    made = list(encode_batches(messages, keys, size_max))
     by_key = dict(zip(keys, messages, strict=True))
     items = [item for batch in made for item in split_batch(batch.body)]
     assert [(flag, body) for flag, body, _ in items] == [
@@ -128,13 +126,13 @@ def test_all_messages_are_in_batches_in_their_order_and_no_batch_is_too_large(
 def test_as_few_batches_are_made_as_the_size_allows() -> None:
     assert [
         len(batch.unique_keys)
-        for batch in batches([Message("T", bytes(1_000_000))] * 9, list("123456789"))
+        for batch in encode_batches([Message("T", bytes(1_000_000))] * 9, list("123456789"))
     ] == [4, 4, 1]
 
 
 def test_one_message_too_large_for_any_batch_is_refused() -> None:
-    with pytest.raises(MessageError, match="a batch takes 4194304"):
-        list(batches([Message("T", bytes(BATCH_SIZE_MAX - 200))], ["KEY"]))
+    with pytest.raises(MessageError, match="stored, a batch may have 4194304"):
+        list(encode_batches([Message("T", bytes(BATCH_SIZE_MAX - 200))], ["KEY"]))
 
 
 @pytest.mark.parametrize(

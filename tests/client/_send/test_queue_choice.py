@@ -11,7 +11,7 @@ from roquet.client._send.queue_choice import (
     LatencyFaults,
     RoundRobin,
     pick_of,
-    queue_of_key,
+    queue_for_sharding_key,
 )
 from roquet.errors import MessageError
 from roquet.protocol.records.message import MessageQueue
@@ -39,43 +39,43 @@ def test_when_no_broker_suits_the_plain_next_queue_is_taken() -> None:
 
 def test_a_key_has_one_queue_the_same_that_java_picks() -> None:
     queues = [MessageQueue("T", "a", queue_id) for queue_id in range(4)]
-    assert queue_of_key(queues, "TagA").queue_id == 2598919 % 4
+    assert queue_for_sharding_key(queues, "TagA").queue_id == 2598919 % 4
     assert (
-        queue_of_key(queues[:3], "polygenelubricants").queue_id == 2
+        queue_for_sharding_key(queues[:3], "polygenelubricants").queue_id == 2
     )  # its hashCode() is -2147483648
 
 
 @given(st.text(), st.integers(1, 20))
 def test_every_key_has_a_queue(key: str, count: int) -> None:
     queues = [MessageQueue("T", "a", queue_id) for queue_id in range(count)]
-    assert queue_of_key(queues, key) in queues
+    assert queue_for_sharding_key(queues, key) in queues
 
 
 def test_a_slow_broker_is_left_alone_for_a_while() -> None:
     slow = LatencyFaults()
-    slow.sent("a", 600, now_ms=0)
+    slow.record_send("a", 600, now_ms=0)
     assert slow.avoided(29_999) == {"a"}
     assert slow.avoided(30_000) == set()
 
 
 def test_a_failed_send_puts_its_broker_aside_for_ten_minutes() -> None:
     slow = LatencyFaults()
-    slow.sent("a", FAILURE_LATENCY_MS, now_ms=0)
+    slow.record_send("a", FAILURE_LATENCY_MS, now_ms=0)
     assert slow.avoided(599_999) == {"a"}
     assert slow.avoided(600_000) == set()
 
 
 def test_a_quick_send_clears_the_broker() -> None:
     slow = LatencyFaults()
-    slow.sent("a", FAILURE_LATENCY_MS, now_ms=0)
-    slow.sent("a", 10, now_ms=1)
+    slow.record_send("a", FAILURE_LATENCY_MS, now_ms=0)
+    slow.record_send("a", 10, now_ms=1)
     assert slow.avoided(1) == set()
 
 
 def test_a_send_goes_where_its_key_or_its_queue_says() -> None:
     by_key = pick_of("T", "order-1")
     assert by_key is not None
-    assert by_key(QUEUES) == queue_of_key(QUEUES, "order-1")
+    assert by_key(QUEUES) == queue_for_sharding_key(QUEUES, "order-1")
 
     to_queue = pick_of("T", "order-1", QUEUES[3])
     assert to_queue is not None

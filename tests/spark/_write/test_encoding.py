@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from roquet.client._send.queue_choice import queue_of_key
+from roquet.client._send.queue_choice import queue_for_sharding_key
 from roquet.protocol.records.batch import split_batch
 from roquet.protocol.records.message import Message, MessageQueue, split_properties
 from roquet.spark._options.write import WriteOptions
@@ -131,7 +131,7 @@ def test_rows_of_one_sharding_key_go_to_one_queue_in_their_order() -> None:
     )
     found = encoded(given)
     for piece in found:
-        queues = {queue_of_key(QUEUES, f"k{row % 5}") for row in piece.rows.tolist()}
+        queues = {queue_for_sharding_key(QUEUES, f"k{row % 5}") for row in piece.rows.tolist()}
         assert queues == {QUEUES[piece.target]}
         assert sorted(piece.rows.tolist()) == piece.rows.tolist()
         assert [body for body, _ in messages(piece)] == [b"%d" % row for row in piece.rows.tolist()]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roquet.client._send.queue_choice import queue_of_key
+from roquet.client._send.queue_choice import queue_for_sharding_key
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._write.rows import ANY_QUEUE, ROW_ID, RowError, sink_rows, targets
 from tests.spark._write.given_rows import rows
@@ -33,7 +33,7 @@ def test_a_queue_id_goes_before_a_key_and_a_key_before_any_queue(
     def target(key: str | None, queue_id: int | None) -> int:
         if queue_id is not None:
             return QUEUES.index(MessageQueue("T", "a", queue_id))
-        return ANY_QUEUE if key is None else QUEUES.index(queue_of_key(QUEUES, key))
+        return ANY_QUEUE if key is None else QUEUES.index(queue_for_sharding_key(QUEUES, key))
 
     made = rows(*({"shardingKey": key, "queueId": queue_id} for key, queue_id in given))
 
@@ -42,7 +42,11 @@ def test_a_queue_id_goes_before_a_key_and_a_key_before_any_queue(
 
 def test_a_queue_id_goes_before_a_key_and_to_the_first_broker_by_name() -> None:
     given = rows({"queueId": 2, "shardingKey": "k1"}, {"shardingKey": "k1"}, {"queueId": None})
-    assert targets(given, QUEUES).tolist() == [5, QUEUES.index(queue_of_key(QUEUES, "k1")), -1]
+    assert targets(given, QUEUES).tolist() == [
+        5,
+        QUEUES.index(queue_for_sharding_key(QUEUES, "k1")),
+        -1,
+    ]
 
 
 def test_rows_of_several_topics_are_kept_apart() -> None:

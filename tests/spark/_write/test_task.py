@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from roquet.client._send.queue_choice import queue_of_key
+from roquet.client._send.queue_choice import queue_for_sharding_key
 from roquet.errors import CallTimeout, ResponseError, RouteNotFound
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
@@ -64,12 +64,12 @@ def test_rows_of_one_key_are_in_one_queue_in_their_order(ground: Ground, topic: 
     found = stored(ground.namesrv, topic)
     queues = [MessageQueue(topic, BROKER, number) for number in range(QUEUES)]
     for key in ("a", "b"):
-        queue_id = queue_of_key(queues, key).queue_id
+        queue_id = queue_for_sharding_key(queues, key).queue_id
         in_queue = [int(record.body) for record in found if record.queue_id == queue_id]
         assert Counter(in_queue).keys() == set(range(500))
-        assert sorted(in_queue) == in_queue or queue_of_key(queues, "a") == queue_of_key(
-            queues, "b"
-        )
+        assert sorted(in_queue) == in_queue or queue_for_sharding_key(
+            queues, "a"
+        ) == queue_for_sharding_key(queues, "b")
 
 
 def test_an_attempt_finds_what_those_before_it_stored(ground: Ground, topic: str) -> None:

@@ -195,11 +195,11 @@ class Assignment:
         await asyncio.gather(
             *(self._store(queue, running.fetcher) for queue, running in list(queues.items()))
         )
-        await attempt(self._offsets.save(), "saving offsets")
+        await attempt(self._offsets.persist(), "saving offsets")
 
     async def _store(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
         await attempt(
-            self._offsets.store(queue, fetcher.consumer_offset),
+            self._offsets.commit(queue, fetcher.consumer_offset),
             f"storing the offset of {queue}",
         )
 

@@ -29,12 +29,12 @@ FILE: Final = "offsets.json"
 class LocalOffsets:
     """The offset store of a broadcasting member.
 
-    The offsets are in memory; `save` writes them to `client id/group/offsets.json` in `folder`, and
-    keeps the former file as `.bak`.
+    The offsets are in memory; `persist` writes them to `client id/group/offsets.json` in `folder`,
+    and keeps the former file as `.bak`.
 
-    Invariant: the file has the offsets of the last `save`, or of the one before if the machine
-    crashed during the last. Offsets only grow, unless `reset` is called. There is at most one
-    write at a time.
+    Invariant: the file has the offsets of the last `persist`. If the machine crashes during one, it
+    may have those of the one before. Offsets only grow, unless `reset` is called. There is at most
+    one write at a time.
 
     :param folder: the folder of all clients; None means that of Apache's client.
     :raises ConfigError: there is no client id, or it cannot be the name of a folder.
@@ -55,7 +55,7 @@ class LocalOffsets:
         self._folder = Path(folder or Path.home() / ".rocketmq_offsets") / client_id / group
         self._runtime = runtime
         self._offsets: dict[MessageQueue, int] = {}
-        self._is_saved = True
+        self._has_changes = False
         self._writing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -73,38 +73,38 @@ class LocalOffsets:
     async def load(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
 
-    async def store(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
+    async def commit(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
         offset = current_offset()
         if offset > self._offsets.get(queue, -1):
             self._offsets[queue] = offset
-            self._is_saved = False
+            self._has_changes = True
 
     async def reset(self, queue: MessageQueue, offset: int) -> None:
-        """Set an offset and try to save it. If that fails, the next `save` writes it."""
+        """Set an offset and try to write it. If that fails, the next `persist` writes it."""
         self._offsets[queue] = offset
-        self._is_saved = False
-        await attempt(self.save(), "saving offsets")
+        self._has_changes = True
+        await attempt(self.persist(), "saving offsets")
 
     def forget(self, queue: MessageQueue) -> None:
         """Do nothing: no other member changes the offsets in this file."""
 
-    async def save(self) -> None:
+    async def persist(self) -> None:
         """Write all offsets to the file. A write that has begun is finished even on cancellation.
 
-        :raises StoreError: the file cannot be written; the next `save` tries again.
+        :raises StoreError: the file cannot be written; the next `persist` tries again.
         """
-        while self._writing is not None or not self._is_saved:
+        while self._writing is not None or self._has_changes:
             if self._writing is None:
                 self._writing = asyncio.get_running_loop().create_task(self._write())
             await asyncio.shield(self._writing)
 
     async def _write(self) -> None:
-        self._is_saved = True
+        self._has_changes = False
         try:
             data = dump_indented(_to_json(self._offsets))
             await self._runtime.blocking(partial(replace_with_backup, self._folder / FILE, data))
         except OSError as error:
-            self._is_saved = False
+            self._has_changes = True
             raise StoreError(
                 f"{self._folder / FILE} cannot be written, the next save tries again: {error}"
             ) from error

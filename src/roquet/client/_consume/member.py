@@ -7,7 +7,7 @@ from typing import Final
 
 from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
-from roquet.client._consume.offsets import wire_name
+from roquet.client._consume.offsets import consume_from_where
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.rebalancer import Rebalancer
 from roquet.client._net.broker_requests import MemberCallbacks
@@ -50,7 +50,7 @@ class Member:
         data = ConsumerData(
             group,
             message_model=BROADCASTING if self._context.broadcast else CLUSTERING,
-            consume_from=wire_name(self._context.start),
+            consume_from=consume_from_where(self._context.start),
             subscriptions=tuple(self._context.subscriptions.values()),
         )
         member = MemberCallbacks(

@@ -22,8 +22,9 @@ Start: TypeAlias = Literal["last", "first"] | datetime
 class OffsetStore(Protocol):
     """A store of consumer offsets.
 
-    The brokers store the offsets of a group, a local file those of a broadcasting member
-    (`LocalOffsets`).
+    The brokers store the offsets of a group (`BrokerOffsets`): `commit` sends each to a broker, and
+    `persist` has nothing to do. A local file stores those of a broadcasting member
+    (`LocalOffsets`): `commit` changes memory, and `persist` writes the file.
     """
 
     async def open(self) -> None:
@@ -32,7 +33,7 @@ class OffsetStore(Protocol):
     async def load(self, queue: MessageQueue) -> int | None:
         """The stored offset, or None."""
 
-    async def store(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
+    async def commit(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
         """Store the offset that `current_offset` returns, if it is higher than the stored one."""
 
     async def reset(self, queue: MessageQueue, offset: int) -> None:
@@ -41,7 +42,7 @@ class OffsetStore(Protocol):
     def forget(self, queue: MessageQueue) -> None:
         """Drop what is cached about a queue that is no longer assigned."""
 
-    async def save(self) -> None:
+    async def persist(self) -> None:
         """Make the stored offsets durable."""
 
 
@@ -65,14 +66,14 @@ class BrokerOffsets:
     async def open(self) -> None:
         """Do nothing: offsets are loaded when a queue is assigned."""
 
-    async def save(self) -> None:
+    async def persist(self) -> None:
         """Do nothing: brokers make the offsets durable."""
 
     async def load(self, queue: MessageQueue) -> int | None:
         """The offset that a broker has stored, or None."""
         return await self._session.queues.committed(self._group, queue, TIMEOUT_MS)
 
-    async def store(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
+    async def commit(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
         """Commit the offset that `current_offset` returns, if it is higher than the stored one.
 
         :raises RoquetError: no broker accepted it; the caller tries again later.
@@ -93,10 +94,10 @@ class BrokerOffsets:
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Commit `offset`, even if it is lower than the stored one.
 
-        :raises RoquetError: no broker accepted it; the next `store` commits its offset in any case.
+        :raises RoquetError: no broker accepted it; the next `commit` sends even a lower offset.
         """
         self.forget(queue)
-        await self.store(queue, lambda: offset)
+        await self.commit(queue, lambda: offset)
 
     def forget(self, queue: MessageQueue) -> None:
         """Drop the cached offset: the queue's next owner may commit another one."""
@@ -104,8 +105,8 @@ class BrokerOffsets:
         self._only_on_slave.discard(queue)
 
 
-def wire_name(start: Start) -> str:
-    """The name of `start` in heartbeats (`consumeFromWhere`)."""
+def consume_from_where(start: Start) -> str:
+    """What heartbeats say for `start` in their member `consumeFromWhere`."""
     if isinstance(start, datetime):
         return FROM_TIMESTAMP
     return FROM_FIRST if start == "first" else FROM_LAST
@@ -116,8 +117,9 @@ async def start_offset(
 ) -> int:
     """The stored offset of the group, or the one that `start` selects if none is stored.
 
-    For a young queue brokers answer 0 instead of none, so a new group gets all of a young topic
-    whatever `start` is (docs/pitfalls.md#trap-29).
+    If a queue still has its first message, and that counts as in memory, brokers answer 0, not that
+    there is no offset. So a new group gets all messages of a young topic, whatever `start` is
+    (docs/pitfalls.md#trap-29).
 
     :raises RoquetError: no broker could tell the offset.
     """

@@ -30,20 +30,20 @@ BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 COMPRESS_FROM_SIZE: Final = 4096
 COMPRESSION_LEVEL: Final = 5
 NEW_TOPIC_QUEUES: Final = "4"
+"""Number of queues of a topic that a broker creates for a send (`defaultTopicQueueNums`)."""
 BATCH_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Brokers compare this with the sum of the records they will store. Records are larger than the
-elements of the body."""
-
+"""Brokers refuse a batch whose records are larger than this together, as they would be stored.
+Records are larger than the elements of the body."""
 RECORD_OVERHEAD: Final = SIZE_MIN_V6 + 64
 """The fixed fields of a record with IPv6 hosts, and the properties that a broker adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedMessage:
-    """A message or a batch, encoded once for all tries.
+    """A message or a batch, encoded once for all tries: each has the same unique keys.
 
-    So retries carry the same unique keys (docs/pitfalls.md#trap-64). `reconsume_times` and
-    `max_reconsume_times` are for retry topics only.
+    See docs/pitfalls.md#trap-64. `reconsume_times` and `max_reconsume_times` are for retry topics
+    only.
     """
 
     topic: str
@@ -65,22 +65,22 @@ class EncodedMessage:
         :param now_ms: the born time.
         """
         fields = {
-            "a": group,
-            "b": self.topic,
-            "c": DEFAULT_TOPIC,
-            "d": NEW_TOPIC_QUEUES,
-            "e": str(queue.queue_id),
-            "f": str(self.sys_flag),
-            "g": str(now_ms),
-            "h": str(self.flag),
-            "i": self.properties,
-            "j": str(self.reconsume_times),
-            "k": "false",
-            "m": "true" if self.is_batch else "false",
-            "n": queue.broker_name,
+            "a": group,  # producerGroup
+            "b": self.topic,  # topic
+            "c": DEFAULT_TOPIC,  # defaultTopic
+            "d": NEW_TOPIC_QUEUES,  # defaultTopicQueueNums
+            "e": str(queue.queue_id),  # queueId
+            "f": str(self.sys_flag),  # sysFlag
+            "g": str(now_ms),  # bornTimestamp
+            "h": str(self.flag),  # flag
+            "i": self.properties,  # properties
+            "j": str(self.reconsume_times),  # reconsumeTimes
+            "k": "false",  # unitMode
+            "m": "true" if self.is_batch else "false",  # batch
+            "n": queue.broker_name,  # brokerName
         }
         if self.max_reconsume_times is not None:
-            fields["l"] = str(self.max_reconsume_times)
+            fields["l"] = str(self.max_reconsume_times)  # maxReconsumeTimes
         return Command(self._code, fields, self.body)
 
     @property
@@ -90,7 +90,7 @@ class EncodedMessage:
         return RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
 
 
-def outgoing(
+def encode_message(
     message: Message,
     unique_key: str,
     compress_from_size: int = COMPRESS_FROM_SIZE,
@@ -112,10 +112,10 @@ def outgoing(
     return EncodedMessage(message.topic, body, (unique_key,), properties, message.flag, sys_flag)
 
 
-def outgoing_batch(
+def encode_batch(
     topic: str, body: bytes, unique_keys: tuple[str, ...], wait_stored: bool
 ) -> EncodedMessage:
-    """Encode a batch for sending."""
+    """Encode a batch for sending. `body` has its elements, already encoded, end to end."""
     properties = join_properties({WAIT: "true" if wait_stored else "false"})
     return EncodedMessage(topic, body, unique_keys, properties, is_batch=True)
 
@@ -153,12 +153,12 @@ def check_batch(messages: Sequence[Message]) -> None:
             raise MessageError("a delayed message cannot be part of a batch")
 
 
-def batches(
+def encode_batches(
     messages: Sequence[Message], unique_keys: Sequence[str], size_max: int = BATCH_SIZE_MAX
 ) -> Iterator[EncodedMessage]:
     """Encode messages, in order, as the fewest batches that their size allows.
 
-    :param size_max: maximum size in bytes of the records of a batch.
+    :param size_max: maximum size in bytes of the records of a batch as they will be stored.
     :raises MessageError: one message alone is too large.
     """
     first = 0
@@ -171,7 +171,8 @@ def batches(
         stored_size = len(element) + len(message.topic) + RECORD_OVERHEAD
         if stored_size > size_max:
             raise MessageError(
-                f"message of {len(message.body)} bytes: a batch takes {size_max} bytes altogether"
+                f"message of {len(message.body)} bytes: it takes {stored_size} bytes stored, "
+                f"a batch may have {size_max}"
             )
         if elements and size + stored_size > size_max:
             yield _batch(messages[first], elements, unique_keys[first:index])
@@ -185,4 +186,4 @@ def batches(
 
 
 def _batch(first: Message, elements: Iterable[bytes], unique_keys: Iterable[str]) -> EncodedMessage:
-    return outgoing_batch(first.topic, b"".join(elements), tuple(unique_keys), first.wait_stored)
+    return encode_batch(first.topic, b"".join(elements), tuple(unique_keys), first.wait_stored)

@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
-from roquet.client._send.encoded_message import EncodedMessage, batches, check_batch, outgoing
+from roquet.client._send.encoded_message import (
+    EncodedMessage,
+    check_batch,
+    encode_batches,
+    encode_message,
+)
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.errors import MessageError
 from roquet.protocol.records.message import (
@@ -60,7 +65,7 @@ class MessageEncoder:
         :param more: further system properties.
         :raises MessageError: the body or the properties are too large.
         """
-        return outgoing(message, self._unique_keys.next(), self._compress_from_size, more)
+        return encode_message(message, self._unique_keys.next(), self._compress_from_size, more)
 
     def encode_half(self, message: Message, group: str) -> EncodedMessage:
         """Encode a half message: it is delivered only after its transaction is committed.
@@ -83,4 +88,4 @@ class MessageEncoder:
         :raises MessageError: the messages cannot form a batch, or one is too large.
         """
         check_batch(messages)
-        return list(batches(messages, [self._unique_keys.next() for _ in messages]))
+        return list(encode_batches(messages, [self._unique_keys.next() for _ in messages]))

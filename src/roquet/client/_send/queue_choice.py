@@ -14,12 +14,12 @@ from roquet.protocol.records.message import MessageQueue, java_hash
 
 LATENCY_STEPS_MS: Final = (50, 100, 550, 1000, 2000, 3000, 15000)
 AVOIDED_FOR_MS: Final = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
-"""For each step: how long the broker of a send is avoided that took at least that long."""
+"""For each step: how long a broker is avoided after a send that took at least that long."""
 FAILURE_LATENCY_MS: Final = 30_000
 """The latency that a failed send counts as."""
 
 
-def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+def queue_for_sharding_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
     """The queue of a sharding key, as long as the topic's queues do not change.
 
     The rule is Apache's SelectMessageQueueByHash, so that clients in all languages agree.
@@ -34,9 +34,9 @@ Pick: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 def pick_of(
     topic: str, sharding_key: str | None = None, queue: MessageQueue | None = None
 ) -> Pick | None:
-    """What the arguments of a send say about its queue; None if any queue will do.
+    """How a send's arguments fix its queue; None if any queue will do.
 
-    :raises MessageError: `queue` is none of the topic, or its id is out of range.
+    :raises MessageError: `queue` belongs to another topic, or its id is out of range.
     """
     if queue is not None:
         if queue.topic != topic:
@@ -45,7 +45,7 @@ def pick_of(
             raise MessageError(f"queue {queue}: a queue id is a number from 0 to {INT_MAX}")
         return lambda _: queue
     if sharding_key is not None:
-        return lambda queues: queue_of_key(queues, sharding_key)
+        return lambda queues: queue_for_sharding_key(queues, sharding_key)
     return None
 
 
@@ -88,7 +88,7 @@ class LatencyFaults:
     def __init__(self) -> None:
         self._avoided_until_ms: dict[str, float] = {}
 
-    def sent(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
+    def record_send(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
         """Record the latency of a send; that of a failed one is `FAILURE_LATENCY_MS`."""
         for step_ms, avoided_for_ms in zip(
             reversed(LATENCY_STEPS_MS), reversed(AVOIDED_FOR_MS), strict=True

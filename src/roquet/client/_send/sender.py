@@ -145,7 +145,7 @@ class Sender:
             # A cancelled send has not failed: it counts with the time that it took.
             if self._faults is not None:
                 latency_ms = FAILURE_LATENCY_MS if has_failed else (now_s() - began_s) * 1000
-                self._faults.sent(queue.broker_name, latency_ms, now_s() * 1000)
+                self._faults.record_send(queue.broker_name, latency_ms, now_s() * 1000)
         return send_results(
             response, address, message.topic, queue.broker_name, message.unique_keys
         )

@@ -14,7 +14,7 @@ from roquet.client._consume.pull_request import pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult
 from roquet.client._net.queue_calls import checked_header
 from roquet.client._net.session import Session
-from roquet.client._send.encoded_message import outgoing
+from roquet.client._send.encoded_message import encode_message
 from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.errors import ResponseError
@@ -72,7 +72,7 @@ class MasterRequests:
         :returns: its queue offset.
         :raises SinkError: the broker has no topic for intents, or does not return the intent.
         """
-        message = outgoing(Message(INTENT_TOPIC, body, keys=key), self.unique_keys.next())
+        message = encode_message(Message(INTENT_TOPIC, body, keys=key), self.unique_keys.next())
         intents = MessageQueue(INTENT_TOPIC, beside.broker_name, 0)
         request = message.request(self.options.group, intents, self.session.runtime.now_ms())
         response, address = await self._ask(beside, request)

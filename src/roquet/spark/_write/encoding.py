@@ -21,7 +21,7 @@ from roquet.client._send.encoded_message import (
     RECORD_OVERHEAD,
     EncodedMessage,
     compressed,
-    outgoing_batch,
+    encode_batch,
 )
 from roquet.protocol.records.batch import FIELDS, batch_item, split_batch
 from roquet.protocol.records.message import (
@@ -164,7 +164,7 @@ class _Elements:
             )
             end = min(stop, start + options.batch_rows, max(fitting, start + 1))
             body = bytes(self._data[self._edges[start] : self._edges[end]])
-            yield start, end, outgoing_batch(self._topic, body, (), wait_stored=True)
+            yield start, end, encode_batch(self._topic, body, (), wait_stored=True)
             start = end
 
     def singles(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roquet.client._send.queue_choice import queue_of_key
+from roquet.client._send.queue_choice import queue_for_sharding_key
 from roquet.errors import MessageError, RoquetError
 from roquet.protocol.records.message import (
     NAME_SEPARATOR,
@@ -206,7 +206,9 @@ def _queues_of_keys(keys: pa.Array, queues: Sequence[MessageQueue]) -> Ints:
     """The queue of each row's sharding key. Each distinct key is hashed once."""
     distinct = keys.dictionary_encode()
     place_of = {queue: place for place, queue in enumerate(queues)}
-    places = [place_of[queue_of_key(queues, key)] for key in distinct.dictionary.to_pylist()]
+    places = [
+        place_of[queue_for_sharding_key(queues, key)] for key in distinct.dictionary.to_pylist()
+    ]
     codes = numbers_in(pc.fill_null(distinct.indices, len(places)), np.int32)
     found: Ints = np.array([*places, ANY_QUEUE], np.int64)[codes]
     return found
