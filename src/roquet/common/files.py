@@ -53,9 +53,22 @@ def replace(path: Path, data: bytes) -> None:
         sync(path.parent)
 
 
-def replace_with_backup(path: Path, data: bytes) -> None:
-    """As `replace`, and keep the old content as `backup_of(path)`."""
-    old = path.read_bytes() if path.exists() else b""
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def replace_with_backup(
+    path: Path,
+    data: bytes,
+    read: Callable[[Path], bytes | None] = _content,
+    replace: Callable[[Path, bytes], None] = replace,
+) -> None:
+    """As `replace`, and keep the old content as `backup_of(path)`.
+
+    :param read: reads a file, None if there is none; another one for files of a simulated drive.
+    :param replace: replaces a file atomically and durably, likewise.
+    """
+    old = read(path)
     if old == data:
         return
     if old:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+from roquet.common.files import backup_of, replace_with_backup
 from roquet.common.listeners import Then
 from roquet.common.runtime import Runtime
 from roquet.common.saved_file import SavedFile
@@ -60,9 +61,12 @@ class StateFile(Generic[T]):
     def __init__(self, disk: Disk, path: Path, table: Callable[[], T], runtime: Runtime) -> None:
         self._disk = disk
         self.path = path
-        self._backup = path.with_name(path.name + ".bak")
+        self._backup = backup_of(path)
         self._file = SavedFile(
-            path, lambda: partial(_encoded, table()), runtime, replace=self._replace
+            path,
+            lambda: partial(_encoded, table()),
+            runtime,
+            partial(replace_with_backup, read=disk.read, replace=disk.replace),
         )
         self.retry = self._file.retry
         self.was_damaged = False
@@ -162,14 +166,6 @@ class StateFile(Generic[T]):
         :raises OSError: the file could not be written.
         """
         await until_saved(self.changed)
-
-    def _replace(self, path: Path, data: bytes) -> None:
-        old = self._disk.read(path)
-        if old == data:
-            return
-        if old:
-            self._disk.replace(self._backup, old)
-        self._disk.replace(path, data)
 
 
 def _encoded(table: Body) -> bytes:
