@@ -19,7 +19,7 @@ from roquet.broker.handlers.members import MemberHandler
 from roquet.broker.handlers.offsets import OffsetHandler
 from roquet.broker.handlers.query import QueryHandler
 from roquet.broker.maintenance.queue_deletion import QueueDeletion
-from roquet.broker.metadata.filter_data import FilterRegistry
+from roquet.broker.metadata.filter_registry import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers, Producers
 from roquet.broker.metadata.state_files import GROUPS, TOPICS, StateFile

@@ -12,7 +12,7 @@ from roquet.broker.delivery.read_balance import ReadBalance
 from roquet.broker.delivery.write_gate import WriteGate
 from roquet.broker.handlers.fastpath.pull import FastPull
 from roquet.broker.handlers.pull import PullHandler
-from roquet.broker.metadata.filter_data import FilterRegistry
+from roquet.broker.metadata.filter_registry import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import ConnectedClient, Consumers
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start

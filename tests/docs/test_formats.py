@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry
+from roquet.broker.metadata.filter_registry import FilterBitsOf, FilterRegistry
 from roquet.common.steps import finished
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.filters.bloom import BloomShape

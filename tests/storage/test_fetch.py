@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.metadata.filter_data import SqlFilter, compiled
+from roquet.broker.metadata.filter_registry import SqlFilter, compiled
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.message import tag_code
 from roquet.storage.config import StoreConfig

@@ -28,7 +28,7 @@ from roquet.broker.late_dispatch import LateDispatch
 from roquet.broker.maintenance.cleaning import Cleaning
 from roquet.broker.maintenance.drive_failure import DriveFailure
 from roquet.broker.maintenance.registration import Registrar
-from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry
+from roquet.broker.metadata.filter_registry import FilterBitsOf, FilterRegistry
 from roquet.broker.metrics.measurements import Measurements
 from roquet.broker.tables import Tables
 from roquet.broker.transactions.half_messages import HalfMessages

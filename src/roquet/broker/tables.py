@@ -13,7 +13,7 @@ from typing import Any
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.delivery.queue_locks import LeaseTable
 from roquet.broker.metadata import state_files
-from roquet.broker.metadata.filter_data import FilterRegistry
+from roquet.broker.metadata.filter_registry import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.lenient import (
     usable_delays,

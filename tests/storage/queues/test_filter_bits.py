@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry, SqlFilter
+from roquet.broker.metadata.filter_registry import FilterBitsOf, FilterRegistry, SqlFilter
 from roquet.protocol.bodies.filter_table import FilterTable
 from roquet.protocol.bodies.tables import Subscription, parse
 from roquet.protocol.filters.bloom import BloomShape

@@ -16,7 +16,7 @@ from typing import Any, Final
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.limits import refuse_beyond
 from roquet.broker.delivery.end_of_turn import EndOfTurn
-from roquet.broker.metadata.filter_data import (
+from roquet.broker.metadata.filter_registry import (
     FilterRegistry,
     check_expression_length,
     compile_filter,

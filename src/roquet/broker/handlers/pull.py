@@ -14,7 +14,7 @@ from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.read_balance import ReadBalance
 from roquet.broker.handlers.fastpath.pull import FastPull, PullTerms
-from roquet.broker.metadata.filter_data import (
+from roquet.broker.metadata.filter_registry import (
     FilterRegistry,
     RetryTopicFilter,
     SqlFilter,

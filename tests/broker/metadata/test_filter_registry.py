@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.broker.metadata.filter_data import (
+from roquet.broker.metadata.filter_registry import (
     FilterBitsOf,
     FilterRegistry,
     RetryTopicFilter,
