@@ -24,7 +24,7 @@ def test_who_has_one_address_of_a_network_has_all(host: str, network: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("holders", "newcomer", "largest", "must_yield_to"),
+    ("holders", "newcomer", "largest", "largest_must_yield_to"),
     [
         ("", "a", [], False),
         ("ab", "c", ["a", "b"], False),
@@ -35,11 +35,11 @@ def test_who_has_one_address_of_a_network_has_all(host: str, network: str) -> No
     ],
 )
 def test_who_has_two_places_more_must_yield_one(
-    holders: str, newcomer: str, largest: list[str], must_yield_to: bool
+    holders: str, newcomer: str, largest: list[str], largest_must_yield_to: bool
 ) -> None:
     shares = Shares(holders)
     assert list(shares.largest) == largest
-    assert shares.must_yield_to(newcomer) == must_yield_to
+    assert shares.largest_must_yield_to(newcomer) == largest_must_yield_to
 
 
 def test_shares_know_who_has_most_whatever_comes_and_goes() -> None:

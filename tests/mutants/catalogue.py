@@ -663,7 +663,7 @@ _REFUSING: Final = (
     Mutant(
         "one client keeps all places for waiting pulls",
         "broker/delivery/held_pulls.py",
-        "if self._networks.must_yield_to(network):",
+        "if self._networks.largest_must_yield_to(network):",
         "if False:",
         ("tests/broker/delivery/test_held_pulls.py",),
     ),

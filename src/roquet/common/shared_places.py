@@ -54,7 +54,7 @@ class Shares(Generic[K]):
         """The holders with the most places."""
         return self._holders.get(self._most, {}).keys()
 
-    def must_yield_to(self, newcomer: K) -> bool:
+    def largest_must_yield_to(self, newcomer: K) -> bool:
         """Whether each of `largest` has to give a place to `newcomer`.
 
         It has to if it has at least two more. With one more, it could take the place back next.

@@ -80,7 +80,7 @@ class Admission:
             )
 
         least = min(most, key=use)
-        return least if shares.must_yield_to(newcomer) or not all(use(least)[:2]) else None
+        return least if shares.largest_must_yield_to(newcomer) or not all(use(least)[:2]) else None
 
 
 def networks(text: str) -> Networks:

@@ -152,7 +152,7 @@ class Peers:
         :param limit: the limit that is reached, for the log.
         :returns: False if the newcomer's address has about as many itself.
         """
-        if not self._shares.must_yield_to(newcomer):
+        if not self._shares.largest_must_yield_to(newcomer):
             return False
         now = now_s()
         peers = self._of_network[next(iter(self._shares.largest))]

@@ -80,11 +80,11 @@ class HeldPulls:
         if self.count < self.count_max:
             return None
         network = self._of(newcomer).network
-        if self._networks.must_yield_to(network):
+        if self._networks.largest_must_yield_to(network):
             network = next(iter(self._networks.largest))
-        elif network not in self._connections or not self._connections[network].must_yield_to(
-            newcomer
-        ):
+        elif network not in self._connections or not self._connections[
+            network
+        ].largest_must_yield_to(newcomer):
             remark = (
                 f"[OVERLOAD]{self.count} pulls wait for messages already "
                 "(pullThreadPoolQueueCapacity)"
