@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from roquet.transport.limits import SLOWEST
-from roquet.transport.read_progress import ReadProgress
+from roquet.transport.read_progress import PeerReadProgress
 
 IDLE_S = 120.0
 MIB = 1024 * 1024
 
 
 def test_a_peer_that_takes_nothing_is_overdue_after_the_idle_time() -> None:
-    progress = ReadProgress(0.0)
+    progress = PeerReadProgress(0.0)
     for second in range(0, 121, 10):
         progress.sample(4 * MIB, 4 * MIB, float(second), IDLE_S)
 
@@ -19,7 +19,7 @@ def test_a_peer_that_takes_nothing_is_overdue_after_the_idle_time() -> None:
 
 
 def test_what_is_sent_meanwhile_does_not_count_as_read() -> None:
-    progress = ReadProgress(0.0)
+    progress = PeerReadProgress(0.0)
     for second in range(0, 121, 10):
         progress.sample(MIB + second, MIB + second, float(second), IDLE_S)
 
@@ -27,7 +27,7 @@ def test_what_is_sent_meanwhile_does_not_count_as_read() -> None:
 
 
 def test_a_peer_that_takes_a_byte_a_minute_is_overdue_in_the_end() -> None:
-    progress = ReadProgress(0.0)
+    progress = PeerReadProgress(0.0)
     ends = [
         now
         for now in range(0, 1000, 10)
@@ -38,7 +38,7 @@ def test_a_peer_that_takes_a_byte_a_minute_is_overdue_in_the_end() -> None:
 
 
 def test_a_slow_peer_that_reads_on_is_never_overdue() -> None:
-    progress, sent = ReadProgress(0.0), 4 * MIB
+    progress, sent = PeerReadProgress(0.0), 4 * MIB
     for second in range(0, 3600, 10):
         taken = 50_000 * second
         sent = max(sent, taken + 3 * MIB)
@@ -46,7 +46,7 @@ def test_a_slow_peer_that_reads_on_is_never_overdue() -> None:
 
 
 def test_a_peer_that_has_read_everything_has_all_the_time_again() -> None:
-    progress = ReadProgress(0.0)
+    progress = PeerReadProgress(0.0)
     assert not _is_overdue_after(progress, MIB, MIB, 0.0)
     assert not _is_overdue_after(progress, MIB, 0, 100.0)
     assert not _is_overdue_after(progress, 2 * MIB, MIB, 200.0)
@@ -55,6 +55,6 @@ def test_a_peer_that_has_read_everything_has_all_the_time_again() -> None:
     assert _is_overdue_after(progress, 2 * MIB, MIB, 325.0)
 
 
-def _is_overdue_after(progress: ReadProgress, sent: int, unread: int, now: float) -> bool:
+def _is_overdue_after(progress: PeerReadProgress, sent: int, unread: int, now: float) -> bool:
     progress.sample(sent, unread, now, IDLE_S)
     return progress.is_overdue(now, IDLE_S)

@@ -21,7 +21,7 @@ from roquet.transport.handling import FastPathMakers, FastPaths, HandlerFor
 from roquet.transport.later_answers import LaterAnswers
 from roquet.transport.limits import SLOWEST
 from roquet.transport.peers import SILENT, Peers
-from roquet.transport.read_progress import ReadProgress
+from roquet.transport.read_progress import PeerReadProgress
 from roquet.transport.wire import Wire
 
 _GONE: Final = ("0.0.0.0", 0)
@@ -78,7 +78,7 @@ class Connection(Wire):
         self._frames = FrameBuffer(self.peers.limits.request_bytes_per_connection_max)
         self._heard_at = self.last_active
         self._frame_began = self.last_active
-        self._read_progress = ReadProgress(self.last_active)
+        self._read_progress = PeerReadProgress(self.last_active)
         self.calls = Calls(self, encode)
         self.later = LaterAnswers(self)
         self.fast_paths = FastPaths(self, fast_paths or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from roquet.transport.limits import SLOWEST
 
 
-class ReadProgress:
+class PeerReadProgress:
     """Reading progress of one peer, from samples of its connection. Times: event loop, seconds.
 
     Invariant: `moved_at` is the last sample at which the peer had read bytes since the sample
