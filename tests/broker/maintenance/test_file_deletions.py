@@ -59,7 +59,7 @@ def files(sim: Simulation) -> Files:
     return Files(sim)
 
 
-def test_all_files_of_all_rows_go(files: Files) -> None:
+def test_all_files_of_all_sequences_go(files: Files) -> None:
     files.add(LOG, "a", "b")
     files.add(QUEUE, "c")
     assert len(files.deletions) == 3
@@ -72,7 +72,7 @@ def test_an_empty_queue_has_nothing_to_do(files: Files) -> None:
     assert len(files.deletions) == 0
 
 
-def test_a_file_that_cannot_be_deleted_holds_up_its_own_row_only(files: Files) -> None:
+def test_a_file_that_cannot_be_deleted_holds_up_its_own_sequence_only(files: Files) -> None:
     files.add(LOG, "a", "b", "c")
     files.add(QUEUE, "d")
     files.refuse(LOG / "b")
@@ -123,7 +123,7 @@ def test_a_pause_after_each_deletion_leaves_the_drive_to_others(files: Files) ->
     assert 1.5 <= files.sim.now_s - began_s < 1.5 + 3 * TAKES_S
 
 
-def test_a_row_keeps_the_pause_that_it_began_with_until_it_is_empty(files: Files) -> None:
+def test_a_sequence_keeps_the_pause_that_it_began_with_until_it_is_empty(files: Files) -> None:
     files.add(LOG, "a", pause_s=0.0)
     files.add(LOG, "b", pause_s=5.0)
     began_s = files.sim.now_s

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 PAUSE_S_MAX: Final = 600.0
 
 
-class _Row:
+class _Sequence:
     """Files that are deleted in this order, so that no gap arises between the files that are left.
 
     Invariant: `tried_at_s` is when the first file may be tried next (event loop clock).
@@ -44,12 +44,13 @@ class _Row:
 
 
 class FileDeletions:
-    """Files of a store that wait for their deletion, in rows.
+    """Files of a store that wait for their deletion, in sequences.
 
-    A file that cannot be deleted holds up the files after it in its row, but no other row. Failures
-    are logged when the first row begins to fail and when no row fails any more.
+    A file that cannot be deleted holds up the files after it in its sequence, but no other
+    sequence. Failures are logged when the first sequence begins to fail and when none fails any
+    more.
 
-    Invariant: a file is deleted after the files that were added to its row before it.
+    Invariant: a file is deleted after the files that were added to its sequence before it.
 
     :param retry_s: the pause before the first retry; it doubles with each failure, up to
         `PAUSE_S_MAX`.
@@ -58,48 +59,48 @@ class FileDeletions:
     def __init__(self, runtime: Runtime, retry_s: float) -> None:
         self._runtime = runtime
         self._retry_s = retry_s
-        self._rows: dict[Path, _Row] = {}
+        self._sequences: dict[Path, _Sequence] = {}
 
     def __len__(self) -> int:
-        return sum(len(row.deletions) for row in self._rows.values())
+        return sum(len(sequence.deletions) for sequence in self._sequences.values())
 
     def add(self, name: Path, deletion: Deletion, pause_s: float) -> None:
-        """Append a file to the row of this name.
+        """Append a file to the sequence of this name.
 
-        :param pause_s: the pause after each deletion in the row, which leaves the drive to sends
-            and pulls.
+        :param pause_s: the pause after each deletion in the sequence, which leaves the drive to
+            sends and pulls.
         """
-        row = self._rows.get(name)
-        if row is None:
-            row = self._rows[name] = _Row(pause_s)
-        row.deletions.append(deletion)
+        sequence = self._sequences.get(name)
+        if sequence is None:
+            sequence = self._sequences[name] = _Sequence(pause_s)
+        sequence.deletions.append(deletion)
 
     async def run(self) -> None:
         """Delete all files that can be deleted now."""
-        for name, row in list(self._rows.items()):
-            if now_s() >= row.tried_at_s:
-                await self._delete(row)
-            if not row.deletions:
-                del self._rows[name]
+        for name, sequence in list(self._sequences.items()):
+            if now_s() >= sequence.tried_at_s:
+                await self._delete(sequence)
+            if not sequence.deletions:
+                del self._sequences[name]
 
-    async def _delete(self, row: _Row) -> None:
-        while row.deletions:
-            deletion = row.deletions[0]
+    async def _delete(self, sequence: _Sequence) -> None:
+        while sequence.deletions:
+            deletion = sequence.deletions[0]
             try:
                 await self._runtime.blocking(deletion)
             except OSError as error:
-                self._failed(row, deletion, error)
+                self._failed(sequence, deletion, error)
                 return
-            row.deletions.popleft()
-            if row.succeeded() and not self._is_failing:
+            sequence.deletions.popleft()
+            if sequence.succeeded() and not self._is_failing:
                 log.info("expired files can be deleted again")
-            await asyncio.sleep(row.pause_s)
+            await asyncio.sleep(sequence.pause_s)
 
     @property
     def _is_failing(self) -> bool:
-        return any(row.failures for row in self._rows.values())
+        return any(sequence.failures for sequence in self._sequences.values())
 
-    def _failed(self, row: _Row, deletion: Deletion, error: OSError) -> None:
+    def _failed(self, sequence: _Sequence, deletion: Deletion, error: OSError) -> None:
         if not self._is_failing:
             log.error(
                 "expired file cannot be deleted, will be retried, the files after it wait;"
@@ -107,4 +108,4 @@ class FileDeletions:
                 deletion.path,
                 error,
             )
-        row.failed(self._retry_s, now_s())
+        sequence.failed(self._retry_s, now_s())
