@@ -35,6 +35,8 @@ class FetchStatus(Enum):
 class FetchLimits:
     """Limits of one fetch: counts and bytes, as Apache's settings give them.
 
+    A pull has a limit of its own besides, `COUNT_MAX` of the broker's pull handler.
+
     Records within `memory_bytes` of the log's end count as being in memory.
     """
 

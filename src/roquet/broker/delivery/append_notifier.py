@@ -11,7 +11,7 @@ from roquet.storage.store import Store
 
 
 class AppendNotifier:
-    """Tells flush, slaves and held pulls that the log grew.
+    """Notifies flush, slaves, held pulls and the ack gate that the log has grown.
 
     Invariant: slaves and held pulls hear of every record before `store.visible_end`, and of no
     later one.

@@ -1,12 +1,13 @@
-"""Decides whether this broker stores messages now."""
+"""Keeps the reason why this broker stores no messages now."""
 
 from __future__ import annotations
 
 
 class WriteGate:
-    """Says why the broker stores no message now: its drive is too full, or a sync has failed.
+    """The reason why the broker stores no message now: its drive is too full, or a sync has failed.
 
-    All that append ask it first, the fast path of sends for each read of a connection.
+    `maintenance/cleaning.py` closes and opens it by the drive's used space. All that append ask it
+    first, the fast path of sends once for each read of a connection.
 
     Invariant: after a failed sync it stays closed (decision 0025).
     """

@@ -1,4 +1,4 @@
-"""Deletes a file that its owner has forgotten."""
+"""Deletes one file of a store; a deletion that failed can be run again."""
 
 from __future__ import annotations
 
