@@ -7,22 +7,26 @@ import errno
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from roquet.common import files
+from roquet.common.files import replace, replace_with_backup
 from roquet.common.runtime import Runtime
 from roquet.common.saved_file import SavedFile
 
 
 class Written:
-    """A file whose content a test chooses."""
+    """A file whose content, and whose drive, a test chooses."""
 
     def __init__(self, folder: Path) -> None:
         self.content = b""
         self.calls = 0
-        self.file = SavedFile(folder / "kvConfig.json", self._now, Runtime())
+        self.replace = replace
+        """What the drive does when a file is to be replaced."""
+        drive = partial(replace_with_backup, replace=lambda path, data: self.replace(path, data))
+        self.file = SavedFile(folder / "kvConfig.json", self._now, Runtime(), drive)
 
     def _now(self) -> Callable[[], bytes]:
         self.calls += 1
@@ -39,22 +43,22 @@ class Written:
 
 
 async def test_what_cannot_be_written_is_told_once_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     its = Written(tmp_path)
     await its.save(b"old")
 
-    def full(*_: object) -> None:
+    def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "replace", full)
-        with pytest.raises(OSError, match="No space"):
-            await its.save(b"new")
-        for _ in range(2):
-            its.file.retry()
-            await its.file.close()
+    its.replace = full
+    with pytest.raises(OSError, match="No space"):
+        await its.save(b"new")
+    for _ in range(2):
+        its.file.retry()
+        await its.file.close()
     assert its.on_drive == b"old"
+    its.replace = replace
     for _ in range(2):
         its.file.retry()
         await its.file.close()
@@ -70,12 +74,12 @@ async def test_only_the_first_failure_and_the_first_success_after_it_are_logged(
     errors = [None, OSError("full"), ValueError("odd"), KeyError(), None, None, OSError("again")]
     outcomes = iter(errors)
 
-    def replace(*_: object) -> None:
+    def fail_or_not(*_: object) -> None:
         error = next(outcomes)
         if error is not None:
             raise error
 
-    file = SavedFile(Path("file"), lambda: lambda: b"", Runtime(), replace)
+    file = SavedFile(Path("file"), lambda: lambda: b"", Runtime(), fail_or_not)
     for error in errors:
         with nullcontext() if error is None else pytest.raises(type(error)):
             await file.save()
@@ -91,15 +95,16 @@ async def test_only_the_first_failure_and_the_first_success_after_it_are_logged(
 
 
 async def test_many_changes_while_a_slow_drive_writes_share_one_write_and_hold_nobody_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    its, goes_on, real = Written(tmp_path), threading.Event(), files.replace
+    its = Written(tmp_path)
+    goes_on = threading.Event()
 
     def slow(path: Path, data: bytes) -> None:
         assert goes_on.wait(20)
-        real(path, data)
+        replace(path, data)
 
-    monkeypatch.setattr(files, "replace", slow)
+    its.replace = slow
     first = asyncio.create_task(its.save(b"first"))
     while its.calls == 0:
         await asyncio.sleep(0)
