@@ -83,7 +83,7 @@ def test_a_registration_or_a_version_in_the_dialect_is_refused_beyond_some_value
         "haServerAddr": "10.0.0.1:2",
     }
     answer = client.call(RequestCode.QUERY_DATA_VERSION, DIALECT, **fields)
-    assert "too many values" in str(answer.remark) or answer.code == 0
+    assert "not standard JSON, and more than" in str(answer.remark) or answer.code == 0
     assert register(client, b"{'topicConfigSerializeWrapper':{}}", compressed=False)[0] == 0
     assert (
         client.call(RequestCode.QUERY_DATA_VERSION, DIALECT, **fields).code

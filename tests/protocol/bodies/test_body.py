@@ -17,7 +17,7 @@ from roquet.protocol.json.numbers import NumberError
 @dataclass(frozen=True, slots=True)
 class Part(Body):
     number: Int32
-    old: Annotated[Int64, JsonMember("newName", also="oldName")] = 0
+    old: Annotated[Int64, JsonMember("newName", other_name="oldName")] = 0
 
 
 def _words(json: str | None) -> tuple[str, ...]:
@@ -35,8 +35,8 @@ class Whole(Body):
     first: Part | None = None
     second: Annotated[Part | None, JsonMember("second", is_optional=True)] = None
     tags: Annotated[tuple[str, ...], JsonMember("tags", read=_words, write=" ".join)] = ()
-    z_own: Annotated[Int32, JsonMember("zOwn", is_own=True)] = 5
-    a_own: Annotated[str, JsonMember("aOwn", is_own=True)] = ""
+    z_own: Annotated[Int32, JsonMember("zOwn", is_roquet_only=True)] = 5
+    a_own: Annotated[str, JsonMember("aOwn", is_roquet_only=True)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ def test_another_spelling_counts_where_the_usual_one_is_missing() -> None:
     ("json", "error", "told"),
     [
         ({}, KeyError, "wholeName"),
+        ({"wholeName": None}, KeyError, "wholeName"),
         ({"wholeName": "w", "parts": [{}]}, KeyError, "number"),
         ({"wholeName": "w", "parts": [{"number": None}]}, NumberError, "^number: NoneType"),
         ({"wholeName": "w", "zOwn": 1 << 31}, NumberError, "^zOwn: 2147483648"),
@@ -115,13 +116,17 @@ def test_a_table_leaves_out_and_counts_what_does_not_fit(caplog: pytest.LogCaptu
     assert parts == Parts(parts.parts, parts.numbers, "t"), "what was left out does not count"
 
 
+def test_an_empty_mandatory_text_is_read_as_it_is() -> None:
+    assert Whole.from_json({"wholeName": ""}) == Whole("")
+
+
 def test_numbers_are_bare_keys() -> None:
     parts = Parts({"p": Part(1)}, {"7": {1: 2}})
 
     assert dump_dialect(parts.to_json()) == (
         b'{"numbers":{"7":{1:2}},"parts":{"p":{"newName":0,"number":1}},"title":""}'
     )
-    assert Parts.entries().name == "parts"
+    assert Parts.first_table_field().member_name == "parts"
     assert parts.with_entries({}, left_out=3) == Parts({}, parts.numbers)
 
 

@@ -230,7 +230,7 @@ def test_objects_that_are_used_some_times_are_shared() -> None:
 def test_a_text_in_the_dialect_has_no_more_values_than_its_reader_takes() -> None:
     text = "{" + ",".join(f"'k{at}':{at}" for at in range(50)) + "}"
     assert len(load(text, 101)) == 50
-    with pytest.raises(ValueError, match="too many values"):
+    with pytest.raises(ValueError, match="not standard JSON, and more than 100 values"):
         load(text, 100)
     assert load('[1,{"a":[2,3]}]', 0) == [1, {"a": [2, 3]}]
 
@@ -243,7 +243,7 @@ def test_a_text_has_no_more_bare_keys_than_its_reader_takes(
     text = encode("{" + ",".join(f"{at}:[1,2]" for at in range(50)) + "}")
     assert load(text, 50) == load(text) == {str(at): [1, 2] for at in range(50)}
     for few in 49, 0:
-        with pytest.raises(ValueError, match="too many values that are not standard JSON"):
+        with pytest.raises(ValueError, match="not standard JSON, and more than"):
             load(text, few)
 
 

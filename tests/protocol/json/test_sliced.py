@@ -197,7 +197,7 @@ def test_a_text_that_is_read_at_once_may_have_few_values_in_the_dialect() -> Non
     body = b"{'table':{'a':{'b':1}}}"
 
     assert read(body, dialect_values_max=7)[1] == {"a": {"b": 1}}
-    with pytest.raises(ValueError, match="too many values that are not standard JSON"):
+    with pytest.raises(ValueError, match="not standard JSON, and more than"):
         read(body, dialect_values_max=6)
 
 
@@ -241,5 +241,5 @@ def test_what_is_read_at_once_has_few_bare_keys() -> None:
         large[:-1] + b',"a":%b}}' % numbers,
     ):
         assert read(body, dialect_values_max=5000) == read(body)
-        with pytest.raises(ValueError, match="too many values that are not standard JSON"):
+        with pytest.raises(ValueError, match="not standard JSON, and more than"):
             read(body, dialect_values_max=4999)

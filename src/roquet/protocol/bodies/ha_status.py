@@ -31,10 +31,10 @@ class SlaveStatus(Body):
     is_in_sync: Annotated[bool, JsonMember("inSync")] = False
     bytes_per_s: Annotated[Int64, JsonMember("transferredByteInSecond")] = 0
     sent: Annotated[Int64, JsonMember("transferFromWhere")] = 0
-    state: Annotated[str, JsonMember("state", is_own=True)] = ""
-    behind_ms: Annotated[Int64, JsonMember("diffMs", is_own=True)] = 0
-    silent_ms: Annotated[Int64, JsonMember("silentMs", is_own=True)] = 0
-    reason: Annotated[str, JsonMember("reason", is_own=True)] = ""
+    state: Annotated[str, JsonMember("state", is_roquet_only=True)] = ""
+    behind_ms: Annotated[Int64, JsonMember("diffMs", is_roquet_only=True)] = 0
+    silent_ms: Annotated[Int64, JsonMember("silentMs", is_roquet_only=True)] = 0
+    reason: Annotated[str, JsonMember("reason", is_roquet_only=True)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class FollowerStatus(Body):
     heard_ms: Annotated[Int64, JsonMember("lastReadTimestamp")] = 0
     told_ms: Annotated[Int64, JsonMember("lastWriteTimestamp")] = 0
     is_active: Annotated[bool, JsonMember("activated")] = False
-    state: Annotated[str, JsonMember("state", is_own=True)] = ""
-    reason: Annotated[str, JsonMember("reason", is_own=True)] = ""
+    state: Annotated[str, JsonMember("state", is_roquet_only=True)] = ""
+    reason: Annotated[str, JsonMember("reason", is_roquet_only=True)] = ""
 
 
 @dataclass(frozen=True, slots=True)

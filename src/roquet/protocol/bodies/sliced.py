@@ -26,12 +26,12 @@ def encode_table(body: Table, dump: Callable[[Any], bytes] = dump_bytes) -> Step
 
     :param dump: `dump_dialect` if there are integer keys.
     """
-    entries = body.entries()
-    items = getattr(body, entries.field).items()
-    large = yield from _members(items, lambda part: dump(entries.write(part)))
+    table = body.first_table_field()
+    items = getattr(body, table.field_name).items()
+    large = yield from _members(items, lambda part: dump(table.write(part)))
     rest = body.with_entries({}).to_json()
     members = (
-        b'"%b":%b' % (name.encode(), large if name == entries.name else dump(member))
+        b'"%b":%b' % (name.encode(), large if name == table.member_name else dump(member))
         for name, member in rest.items()
     )
     return b"{%b}" % b",".join(members)
@@ -65,7 +65,9 @@ def decode_table(kind: type[T], text: bytes, dialect_values_max: int | None = No
     :param dialect_values_max: as in `load_parts`.
     :raises ValueError: the text is no such body.
     """
-    document, parts = yield from load_parts(text, (kind.entries().name,), dialect_values_max)
+    document, parts = yield from load_parts(
+        text, (kind.first_table_field().member_name,), dialect_values_max
+    )
     return (yield from _joined(kind, document, parts))
 
 
@@ -75,7 +77,7 @@ def decode_registration(text: bytes, dialect_values_max: int | None = None) -> S
     :param dialect_values_max: as in `decode_table`.
     :raises ValueError: the text is no registration.
     """
-    path = (_WRAPPER, TopicTable.entries().name)
+    path = (_WRAPPER, TopicTable.first_table_field().member_name)
     document, parts = yield from load_parts(text, path, dialect_values_max)
     wrapped = document.get(_WRAPPER) or {}
     if not isinstance(wrapped, dict):
@@ -85,11 +87,11 @@ def decode_registration(text: bytes, dialect_values_max: int | None = None) -> S
 
 def _joined(kind: type[T], document: Mapping[str, Any], parts: list[dict[str, Any]]) -> Steps[T]:
     """The body whose large table has these parts."""
-    entries = kind.entries()
-    rest = read_members(lambda: kind.from_json({**document, entries.name: {}}))
+    table = kind.first_table_field()
+    rest = read_members(lambda: kind.from_json({**document, table.member_name: {}}))
     found: dict[Any, Any] = {}
     left_out: list[str] = []
     for part in parts:
-        found.update(read_members(partial(entries.read, part, left_out)))
+        found.update(read_members(partial(table.read, part, left_out)))
         yield
     return rest.with_entries(found, log_left_out(left_out))

@@ -129,7 +129,7 @@ class QueueData(Body):
     read_queues: Annotated[Int32, JsonMember("readQueueNums")]
     write_queues: Annotated[Int32, JsonMember("writeQueueNums")]
     perm: Int32
-    topic_sys_flag: Annotated[Int32, JsonMember("topicSysFlag", also="topicSynFlag")] = 0
+    topic_sys_flag: Annotated[Int32, JsonMember("topicSysFlag", other_name="topicSynFlag")] = 0
 
 
 def _read_cluster(json: object) -> str:

@@ -22,10 +22,9 @@ except ImportError:  # no wheel for this Python: the standard library does the s
     orjson = None  # type: ignore[assignment]
 
 _DEPTH_MAX: Final = 64
-_VALUES_MIN: Final = 1000
-"""Values that a short text may have after its references are resolved.
-
-A longer text may have as many values as characters; without references it has at most half of that.
+_RESOLVED_VALUES_FLOOR: Final = 1000
+"""Resolving references may yield as many values as the text has characters; this many if it is
+shorter. A text without references has at most half as many values as characters.
 """
 _DIGITS_MAX: Final = 400
 """Digits of a number. Java's longest double has fewer; Python refuses integers of thousands."""
@@ -64,11 +63,11 @@ def dump_ascii(value: object) -> bytes:
 
 
 class IntKeys(dict[int, Any]):
-    """A table whose integer keys `dump_dialect` writes without quotes, as fastjson: `{0:"a"}`."""
+    """An object whose integer keys `dump_dialect` writes without quotes, as fastjson: `{0:"a"}`."""
 
 
 class ObjectKeys(dict[str, Any]):
-    """A table whose keys are JSON objects as text, written as they are: `{{"topic":"T"}:5}`."""
+    """An object whose keys are JSON objects as text, written as they are: `{{"topic":"T"}:5}`."""
 
 
 def dump_dialect(value: object) -> bytes:
@@ -124,9 +123,9 @@ def _indented(value: object, depth: int) -> str:
 def load(text: bytes | str, dialect_values_max: int | None = None) -> Any:
     """Decode standard JSON or fastjson's dialect.
 
-    :param dialect_values_max: values that a text in the dialect may have, or bare integer keys in
-        a text that is else standard. Python code reads them, a hundred times slower than standard
-        JSON. None: any number.
+    :param dialect_values_max: how many values a text in the dialect may have, keys included. In a
+        text that is otherwise standard, only bare integer keys count. Python code reads what
+        counts, a hundred times slower than standard JSON. None: no limit.
     :raises ValueError: the text is neither; the message says what was found where.
     """
     try:
@@ -137,7 +136,7 @@ def load(text: bytes | str, dialect_values_max: int | None = None) -> Any:
         ).document()
     has_references = (b'"$ref"' if isinstance(text, bytes) else '"$ref"') in text  # type: ignore[operator]
     return (
-        _References(document, max(len(text), _VALUES_MIN)).resolved()
+        _References(document, max(len(text), _RESOLVED_VALUES_FLOOR)).resolved()
         if has_references
         else document
     )
@@ -153,13 +152,13 @@ def load_quick(text: bytes | str, bare_keys_max: int | None = None) -> Any:
     Whatever looks like a bare key gets quotes. If it was inside a string, the first quote ends that
     string and a digit follows, so the result is not JSON and is never read wrongly.
 
-    :param bare_keys_max: bare keys that the text may have; None: any number.
+    :param bare_keys_max: bare keys that the text may have; None: no limit.
     :raises ValueError: the text is not such JSON, or has more bare keys.
     """
     try:
         return load_standard(text)
     except (ValueError, RecursionError):
-        # One more than allowed shows that there are too many. The pattern takes 0 for any number.
+        # One more than allowed shows that there are too many. `subn` takes 0 as no limit.
         count = 0 if bare_keys_max is None else bare_keys_max + 1
         quoted: bytes | str
         if isinstance(text, bytes):
@@ -180,7 +179,7 @@ _REQUOTED: Final = re.compile(r"\\.|\"", re.DOTALL)
 
 
 def _requoted(match: re.Match[str]) -> str:
-    """Convert a match in a single-quoted string for a double-quoted one."""
+    """What an escape or `"` of a single-quoted string becomes in a double-quoted one."""
     return {'"': '\\"', "\\'": "'"}.get(match.group(), match.group())
 
 
@@ -195,7 +194,8 @@ class _Reader:
         self._text = text
         self._at = 0
         self._is_in_key = False
-        self._values_left = len(text) if values_max is None else values_max
+        self._values_max = len(text) if values_max is None else values_max
+        self._values_left = self._values_max
 
     def document(self) -> Any:
         value = self._value(0)
@@ -226,10 +226,10 @@ class _Reader:
             raise self._wrong("a value")
         self._values_left -= 1
         if self._values_left < 0:
-            raise ValueError("JSON: too many values that are not standard JSON")
+            raise ValueError(f"JSON: not standard JSON, and more than {self._values_max} values")
         match first:
             case "{":
-                return self._table(depth)
+                return self._object(depth)
             case "[":
                 return self._list(depth)
             case '"' | "'":
@@ -237,18 +237,18 @@ class _Reader:
             case _:
                 return self._number_or_word()
 
-    def _table(self, depth: int) -> dict[str, Any]:
-        table: dict[str, Any] = {}
+    def _object(self, depth: int) -> dict[str, Any]:
+        members: dict[str, Any] = {}
         self._at += 1
         if self._peek() == "}":
             self._at += 1
-            return table
+            return members
         while True:
             key = self._key(depth + 1)
             self._expect(":")
-            table[key] = self._value(depth + 1)
+            members[key] = self._value(depth + 1)
             if not self._more("}"):
-                return table
+                return members
 
     def _key(self, depth: int) -> str:
         if self._peek() == "{":
@@ -323,10 +323,11 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 class _References:
     """Replaces each `{"$ref": path}` of a document by the value at that path from the root `$`.
 
-    Referred values may contain references, so that a short text could have any number of values. A
-    referred value is one object, however often it is used, but readers visit it once per use.
+    Referenced values may contain references: without a limit, a short text could expand to any
+    number of values. A referenced value is one object, however often it is used, but readers visit
+    it once per use.
 
-    Invariant: the result has at most `values_max` values; a referred value is counted at each use.
+    Invariant: the result has at most `values_max` values; a referenced value counts at each use.
     """
 
     def __init__(self, document: Any, values_max: int) -> None:
@@ -349,7 +350,7 @@ class _References:
                 f"JSON: nested deeper than {_DEPTH_MAX}, or a reference to what it is part of"
             )
         if isinstance(value, dict) and list(value) == ["$ref"]:
-            return self._referred(value["$ref"], depth + 1)
+            return self._referenced(value["$ref"], depth + 1)
         self._count(1)
         if isinstance(value, dict):
             return {key: self._resolved(item, depth + 1) for key, item in value.items()}
@@ -357,7 +358,7 @@ class _References:
             return [self._resolved(item, depth + 1) for item in value]
         return value
 
-    def _referred(self, path: Any, depth: int) -> Any:
+    def _referenced(self, path: Any, depth: int) -> Any:
         if not isinstance(path, str) or not path.startswith("$"):
             raise ValueError(f"JSON: reference {str(path)[:100]!r} is not a path from the root")
         known = self._known.get(path)
@@ -365,7 +366,7 @@ class _References:
             self._count(known[1])
             return known[0]
         before = self._values_left
-        value = self._resolved(_at(self._document, path), depth)
+        value = self._resolved(_value_at(self._document, path), depth)
         self._known[path] = value, before - self._values_left
         return value
 
@@ -378,7 +379,7 @@ class _References:
             )
 
 
-def _at(document: Any, path: str) -> Any:
+def _value_at(document: Any, path: str) -> Any:
     value, at = document, 1
     while at < len(path):
         step = _STEP.match(path, at)
