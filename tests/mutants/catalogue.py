@@ -971,7 +971,7 @@ _FAILING: Final = (
     Mutant(
         "a deleted topic's queues count in the checkpoint",
         "broker/maintenance/queue_deletion.py",
-        "self._slices.run(self._store.checkpoint_steps(leaving))",
+        "self._slices.run(self._store.checkpoint_steps(to_delete))",
         "self._slices.run(self._store.checkpoint_steps())",
         ("tests/broker/test_files_and_threads.py",),
         once="a topic that was deleted while a checkpoint was made came back with the next crash",
@@ -980,8 +980,8 @@ _FAILING: Final = (
     Mutant(
         "a topic is deleted while a checkpoint is being made",
         "broker/maintenance/queue_deletion.py",
-        "        async with self._making:\n            leaving",
-        "        if True:\n            leaving",
+        "        async with self._checkpointing:\n            to_delete",
+        "        if True:\n            to_delete",
         ("tests/broker/test_files_and_threads.py",),
         once="a checkpoint lost its file, or counted queues that were deleted meanwhile",
         simulation=_PASSING_TOPICS,

@@ -75,16 +75,16 @@ def works(
     checkpoint: Checkpoint,
     sync_health: SyncHealth,
     last_ms: int,
-    leaving: Collection[ConsumeQueue],
+    to_delete: Collection[ConsumeQueue],
 ) -> Works:
     """What a checkpoint does off the loop.
 
     :param last_ms: the store time of the last record before the syncs were gathered.
-    :param leaving: queues that the mark does not count, as they are going to be deleted.
+    :param to_delete: queues that the mark does not count, as they are going to be deleted.
     """
     syncs, mark = gathered
-    queue_count = sum(queue.max_offset > 0 for queue in leaving)
-    entry_count = sum(queue.max_offset for queue in leaving if not queue.is_lost)
+    queue_count = sum(queue.max_offset > 0 for queue in to_delete)
+    entry_count = sum(queue.max_offset for queue in to_delete if not queue.is_lost)
 
     def sync_all() -> None:
         unreadable: UnreadableFile | None = None

@@ -263,18 +263,18 @@ class Store:
             self._lock.release()
             self._lock = None
 
-    def make_checkpoint(self, leaving: Collection[ConsumeQueue] = ()) -> None:
+    def make_checkpoint(self, to_delete: Collection[ConsumeQueue] = ()) -> None:
         """Run `checkpoint_steps` and what they prepared, on the loop."""
-        for work in finished(self.checkpoint_steps(leaving)):
+        for work in finished(self.checkpoint_steps(to_delete)):
             work()
 
-    def checkpoint_steps(self, leaving: Collection[ConsumeQueue] = ()) -> Steps[Works]:
+    def checkpoint_steps(self, to_delete: Collection[ConsumeQueue] = ()) -> Steps[Works]:
         """Prepare a checkpoint of the store as it is now, in steps.
 
         The caller begins a checkpoint only after the one before has been saved.
 
-        :param leaving: queues that are going to be deleted. The checkpoint does not count them, so
-            that no later recovery takes them for lost and rebuilds them.
+        :param to_delete: queues that are going to be deleted. The checkpoint does not count them,
+            so that no later recovery takes them for lost and rebuilds them.
         :returns: a function that syncs log, queues and index, and one that saves the checkpoint
             after that; both may run off the loop.
         """
@@ -284,7 +284,7 @@ class Store:
         gathered = yield from gather(
             self.log, self.queues, self.index, position, self.rebuild.gone.append
         )
-        return works(gathered, self.checkpoint, self._sync_health, last_ms, leaving)
+        return works(gathered, self.checkpoint, self._sync_health, last_ms, to_delete)
 
     @property
     def newest_ms(self) -> int:

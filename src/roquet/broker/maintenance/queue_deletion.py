@@ -16,22 +16,22 @@ _TOPICS_AT_ONCE: Final = 64
 
 
 class QueueDeletion:
-    """Deletes queues, each after a checkpoint that does not count it.
+    """Deletes queues, but first saves a checkpoint whose queue count leaves them out.
 
     Recovery dispatches the records after the checkpoint, and the whole log if there are fewer
     queues than the checkpoint says. Either would fill the deleted queues again.
 
-    :param making: held while a checkpoint is made. A checkpoint that began before a deletion and
-        was saved after it would count the deleted queues.
+    :param checkpointing: held while a checkpoint is made. A checkpoint that began before a
+        deletion and was saved after it would count the deleted queues.
     :param slices: runs the passes over queues; a tool can ask for a pass over all queues.
     """
 
     def __init__(
-        self, store: Store, runtime: Runtime, making: asyncio.Lock, slices: Slices
+        self, store: Store, runtime: Runtime, checkpointing: asyncio.Lock, slices: Slices
     ) -> None:
         self._store = store
         self._runtime = runtime
-        self._making = making
+        self._checkpointing = checkpointing
         self._slices = slices
 
     async def of_topic(self, topic: str) -> None:
@@ -50,17 +50,17 @@ class QueueDeletion:
         :param among: the topics to look at; None for all.
         :raises OSError: a file could not be written or deleted; the caller may retry.
         """
-        async with self._making:
-            leaving = await self._leave(lambda: self._of_topics(is_gone, among))
+        async with self._checkpointing:
+            to_delete = await self._checkpoint_without(lambda: self._of_topics(is_gone, among))
             for count, topic in enumerate(
-                dict.fromkeys([*(queue.topic for queue in leaving), *(among or ())])
+                dict.fromkeys([*(queue.topic for queue in to_delete), *(among or ())])
             ):
                 if count:
                     await asyncio.sleep(0)
-                await self._delete(topic, is_gone, leaving)
+                await self._delete(topic, is_gone, to_delete)
 
     async def _delete(
-        self, topic: str, is_gone: Callable[[str], bool], leaving: dict[ConsumeQueue, int]
+        self, topic: str, is_gone: Callable[[str], bool], to_delete: dict[ConsumeQueue, int]
     ) -> None:
         """Delete a topic's queues, one per turn of the event loop: each file waits for the drive.
 
@@ -68,11 +68,12 @@ class QueueDeletion:
         """
         queues = self._store.queues
         for queue in queues.of_topic(topic):
-            if is_gone(topic) and 0 < queue.log_end <= leaving.get(queue, -1):
+            is_unchanged = queue.log_end <= to_delete.get(queue, -1)  # since the checkpoint
+            if is_gone(topic) and queue.log_end > 0 and is_unchanged:
                 queue.delete_oldest_first()
                 await asyncio.sleep(0)
         if is_gone(topic):
-            self._leave_rest(topic, leaving)
+            self._checkpoint_if_grown(topic, to_delete)
             queues.delete_topic(topic)
 
     def _of_topics(
@@ -88,18 +89,18 @@ class QueueDeletion:
         return found
 
     async def of_expired(self, expired: Callable[[], Steps[list[ConsumeQueue]]]) -> None:
-        """Delete expired queues. The next message in each gets queue offset 0 again.
+        """Delete expired queues. Each is empty then: its next message gets queue offset 0 again.
 
         :param expired: finds the queues whose messages are all deleted from the log.
         :raises OSError: a file could not be written or deleted; the caller may retry.
         """
-        async with self._making:
-            for queue in await self._leave(expired):
+        async with self._checkpointing:
+            for queue in await self._checkpoint_without(expired):
                 if self._store.old_files.is_expired(queue):  # no message came meanwhile
                     queue.delete_oldest_first()
                     await asyncio.sleep(0)
 
-    async def _leave(
+    async def _checkpoint_without(
         self, queues: Callable[[], Steps[list[ConsumeQueue]]]
     ) -> dict[ConsumeQueue, int]:
         """Make a checkpoint that does not count some queues; repeat it while more are found.
@@ -110,24 +111,26 @@ class QueueDeletion:
         :param queues: finds the queues that are to be deleted.
         :returns: the queues, and for each its `log_end` when the last checkpoint began.
         """
-        leaving: dict[ConsumeQueue, int] = {}
-        while not leaving.keys() >= set(now := await self._slices.run(queues())):
-            leaving = {queue: queue.log_end for queue in now}
-            for work in await self._slices.run(self._store.checkpoint_steps(leaving)):
+        to_delete: dict[ConsumeQueue, int] = {}
+        while True:
+            found = await self._slices.run(queues())
+            if to_delete.keys() >= set(found):
+                return to_delete
+            to_delete = {queue: queue.log_end for queue in found}
+            for work in await self._slices.run(self._store.checkpoint_steps(to_delete)):
                 await self._runtime.blocking(work)
-        return leaving
 
-    def _leave_rest(self, topic: str, leaving: dict[ConsumeQueue, int]) -> None:
+    def _checkpoint_if_grown(self, topic: str, to_delete: dict[ConsumeQueue, int]) -> None:
         """Make one more checkpoint if the topic's queues got messages after the last one.
 
         Recovery would dispatch these messages again. This checkpoint runs on the event loop, so
         that nothing can be stored meanwhile.
         """
         if any(
-            queue.log_end > leaving.get(queue, -1) for queue in self._store.queues.of_topic(topic)
+            queue.log_end > to_delete.get(queue, -1) for queue in self._store.queues.of_topic(topic)
         ):
-            now = [
-                queue for queue in self._store.queues if queue in leaving or queue.topic == topic
+            without = [
+                queue for queue in self._store.queues if queue in to_delete or queue.topic == topic
             ]
-            self._store.make_checkpoint(now)
-            leaving.update((queue, queue.log_end) for queue in now)
+            self._store.make_checkpoint(without)
+            to_delete.update((queue, queue.log_end) for queue in without)

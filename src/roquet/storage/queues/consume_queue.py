@@ -660,7 +660,10 @@ class ConsumeQueue:
             self.skip_to(end)
 
     def delete_oldest_first(self) -> None:
-        """Delete all entries, which are not needed any more; the next one may have any offset.
+        """Delete all entries, which are not needed any more.
+
+        The queue is empty then. The writer gives the next message offset 0; dispatch may begin the
+        queue at any offset.
 
         The first file is deleted first. If a deletion fails or the process is killed, the end of
         the queue is left and the queue continues there, as on the slaves: no message gets an offset
@@ -686,7 +689,7 @@ class ConsumeQueue:
         self.is_lost = False
 
     def delete_newest_first(self) -> None:
-        """Delete all entries, which are wrong; the next one may have any offset.
+        """Delete all entries, which are wrong; dispatch may begin the queue at any offset.
 
         The last file is deleted first. If the process is killed during a recovery, the next
         recovery sees that entries at the end are missing.
