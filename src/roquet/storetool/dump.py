@@ -19,7 +19,7 @@ from roquet.storage.log.dispatch_request import keys_of
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.listing import first_readable
-from roquet.storetool.read.log_scan import LogScan, RecordColumns
+from roquet.storetool.read.column_scan import ColumnScan, RecordColumns
 from roquet.storetool.read.queue_entries import entries_of
 
 _NEVER: Final = 1 << 62
@@ -104,17 +104,17 @@ def _of_log(
     skipped: Callable[[str], None],
     progress: Callable[[int], None],
 ) -> Iterator[bytes]:
-    scan = LogScan(files.log, _NEVER, progress, verify=False)
+    scan = ColumnScan(files.log, _NEVER, progress, verify=False)
     reported = 0
     for rows in scan:
         for damage in scan.damages[reported:]:
             skipped(f"physical offsets {damage.start} to {damage.end - 1}: {damage.reason}")
         reported = len(scan.damages)
-        base = int(rows.at[0])
+        base = int(rows.physical[0])
         chosen = _chosen(rows, wanted)
         data = files.log.read(base, rows.end - base) if len(chosen) else b""
         for row in chosen.tolist():
-            start = int(rows.at[row]) - base
+            start = int(rows.physical[row]) - base
             record = data[start : start + int(rows.size[row])]
             if wanted.key is None or wanted.has(decode(record)):
                 yield record
@@ -132,7 +132,7 @@ def _chosen(rows: RecordColumns, wanted: Wanted) -> Ints:
         fits &= rows.queue_id == wanted.queue_id
     if wanted.key is not None:
         hashes = [key_hash(topic, wanted.key) for topic in rows.topics]
-        fits &= np.isin(rows.at, rows.key_at[np.isin(rows.key_hash, hashes)])
+        fits &= np.isin(rows.physical, rows.key_physical[np.isin(rows.key_hash, hashes)])
     return np.flatnonzero(fits)
 
 

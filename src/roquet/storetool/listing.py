@@ -12,8 +12,8 @@ from roquet.protocol.records.columns import Bools
 from roquet.storage.checkpoint import CheckpointMark
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import StoreFiles
+from roquet.storetool.read.column_scan import ColumnScan
 from roquet.storetool.read.index_files import read_header
-from roquet.storetool.read.log_scan import LogScan
 from roquet.storetool.read.log_scanner import record_at
 from roquet.storetool.read.queue_entries import Entries, QueueEntries, entries_of
 from roquet.storetool.state import disk_used, mark_of_this_log, read_state
@@ -159,7 +159,7 @@ def _log_end(files: StoreFiles, queues: list[QueueEntries]) -> tuple[int, int]:
     """Return the last record's store time, and the physical offset at which the log ends."""
     ends = [queue.log_end() for queue in queues]
     dispatched = max(ends, default=0)
-    scan = LogScan(files.log, _AFTER_THE_LAST, verify=False)
+    scan = ColumnScan(files.log, _AFTER_THE_LAST, verify=False)
     scan.end = max(files.log.start, min(dispatched, files.log.end))
     newest_ms = 0
     for rows in scan:

@@ -29,8 +29,8 @@ from roquet.storage.log.dispatch_request import DispatchRequest
 from roquet.storage.log.holes import Hole, HoleScanner, pieces
 from roquet.storage.queues.queues import Queues
 from roquet.storetool.files import StoreFiles, queue_folders, series
+from roquet.storetool.read.column_scan import ColumnScan, RecordColumns
 from roquet.storetool.read.index_files import Shape
-from roquet.storetool.read.log_scan import LogScan, RecordColumns
 from roquet.storetool.state import kept_topics
 
 _NO_DELAY_MS: Final = 1000
@@ -114,7 +114,7 @@ class _LiveRecords:
             breaks = np.flatnonzero(np.diff(rows.queue_offset[group]) != 1) + 1
             for run in np.split(group, breaks):
                 self._take_run(
-                    queue, int(rows.queue_offset[run[0]]), len(run), int(rows.at[run[0]])
+                    queue, int(rows.queue_offset[run[0]]), len(run), int(rows.physical[run[0]])
                 )
 
     def _take_run(self, queue: tuple[str, int], offset: int, count: int, at: int) -> None:
@@ -181,7 +181,7 @@ def rebuild(
 
 def _check_log(
     files: StoreFiles, live_records: _LiveRecords, progress: Callable[[int], None]
-) -> LogScan:
+) -> ColumnScan:
     """Walk through the whole log before anything is changed.
 
     :raises StoreError: files are missing, or records are damaged.
@@ -193,13 +193,13 @@ def _check_log(
             f"{path} is missing or does not belong there, nothing was changed; "
             "`roquet store check` says more"
         )
-    scan = LogScan(files.log, 0, progress)
+    scan = ColumnScan(files.log, 0, progress)
     last = 0
     for rows in scan:
         if scan.damages:
             break
         live_records.take(rows)
-        last = int(rows.at[-1])
+        last = int(rows.physical[-1])
     if scan.damages:
         damage = scan.damages[0]
         raise StoreError(
@@ -246,7 +246,7 @@ class _Rebuild:
         files: StoreFiles,
         plan: Plan,
         live_records: _LiveRecords,
-        checked: LogScan,
+        checked: ColumnScan,
         known: CheckpointMark | None,
     ) -> None:
         self._files = files

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from roquet.storage.queues.consume_queue import BLANK_ENTRY, ENTRY, ENTRY_SIZE
 from roquet.storetool.check.queue_walk import QueueRecords, QueueWalk, records_of
-from roquet.storetool.read.log_scan import RecordColumns
+from roquet.storetool.read.column_scan import RecordColumns
 from roquet.storetool.read.queue_entries import QueueEntries, entries_of
 from tests.storetool.queues import SIZE, entries, written
 from tests.storetool.stores import START_MS, files_of, filled
@@ -30,7 +30,7 @@ def records(
     numbers = np.array(offsets, np.int64)
     rows = RecordColumns(
         ["T"],
-        at=SIZE * numbers if places is None else np.array(places, np.int64),
+        physical=SIZE * numbers if places is None else np.array(places, np.int64),
         size=np.full(count, SIZE),
         topic=np.zeros(count, np.int64),
         queue_id=np.zeros(count, np.int64),
@@ -39,7 +39,7 @@ def records(
         tag_code=numbers,
         is_queued=np.ones(count, bool),
         is_delayed=np.full(count, delayed),
-        key_at=np.empty(0, np.int64),
+        key_physical=np.empty(0, np.int64),
         key_hash=np.empty(0, np.int64),
         bad_bodies=[],
     )

@@ -10,8 +10,8 @@ from roquet.storetool.check.findings import FindingKind, Findings
 from roquet.storetool.check.index import IndexCheck
 from roquet.storetool.check.queues import QueueCheck
 from roquet.storetool.files import StoreFiles
+from roquet.storetool.read.column_scan import ColumnScan, RecordColumns
 from roquet.storetool.read.index_files import Shape
-from roquet.storetool.read.log_scan import LogScan, RecordColumns
 from roquet.storetool.read.queue_entries import dispatched_to
 from roquet.storetool.state import State, kept_topics, read_state, recovery_start
 
@@ -52,7 +52,7 @@ def check(
     findings = Findings()
     dispatched = dispatched_to(files)
     limit = dispatched if state.is_locked and dispatched else None
-    scan = LogScan(files.log, dispatched, progress, limit=limit)
+    scan = ColumnScan(files.log, dispatched, progress, limit=limit)
     log = _LogCheck(files, findings)
     queues = QueueCheck(
         files, findings, kept_topics(files.root), _redone_from(files, state, dispatched)
@@ -112,14 +112,14 @@ class _LogCheck:
         self.records += len(rows)
         self.size += int(rows.size.sum())
         for row in rows.bad_bodies:
-            at = int(rows.at[row])
+            at = int(rows.physical[row])
             owner = f"{rows.topics[int(rows.topic[row])]} {rows.queue_id[row]}"
             text = f"the body at physical offset {at} does not match its checksum"
             self._add(
                 FindingKind.BODY, at, f"{text} ({owner}, queue offset {rows.queue_offset[row]})"
             )
 
-    def finish(self, scan: LogScan) -> None:
+    def finish(self, scan: ColumnScan) -> None:
         """Report wrong and missing files, and ranges without valid records."""
         for stray in self.files.log.strays:
             self.findings.add(FindingKind.LOG_FILE, self.files.name(stray.path), None, stray.text)

@@ -18,8 +18,8 @@ from roquet.storage.index.layout import ENTRY, key_hash
 from roquet.storetool.check.findings import FindingKind, Findings
 from roquet.storetool.check.index_chains import ChainCheck
 from roquet.storetool.files import StoreFiles
+from roquet.storetool.read.column_scan import ColumnScan, RecordColumns
 from roquet.storetool.read.index_files import Entries, IndexReader, Shape
-from roquet.storetool.read.log_scan import LogScan, RecordColumns
 from roquet.storetool.read.log_scanner import record_at
 
 _MORE: Final = 4096
@@ -88,9 +88,9 @@ class IndexCheck:
         """Compare the keys of the next records with the next entries."""
         if not self._readers:
             return
-        base, end = int(rows.at[0]), rows.end
-        expected = _sorted_set(((rows.key_at - base) << 32) | rows.key_hash)
-        places, entries = self._window(len(rows.key_at) + _MORE)
+        base, end = int(rows.physical[0]), rows.end
+        expected = _sorted_set(((rows.key_physical - base) << 32) | rows.key_hash)
+        places, entries = self._window(len(rows.key_physical) + _MORE)
         at = entries["at"].astype(np.int64)
         inside = (at >= base) & (at < end)
         found = np.where(inside, ((at - base) << 32) | entries["hash"], -1)
@@ -139,7 +139,7 @@ class IndexCheck:
             if at >= start:  # the records of other entries have been deleted
                 self._strays.append(_Stray(file, number, at, hashed))
 
-    def finish(self, scan: LogScan) -> None:
+    def finish(self, scan: ColumnScan) -> None:
         """Report the entries and keys that did not match, and faults of the hash chains."""
         # Read before the last entries: a broker may add some meanwhile, and every key up to here
         # must have its entry among those read below.
@@ -162,7 +162,7 @@ class IndexCheck:
             name = self._files.name(reader.path)
             ChainCheck(reader, name, self._findings, known, is_growing=self._is_growing).check()
 
-    def _is_wrong(self, stray: _Stray, scan: LogScan) -> bool:
+    def _is_wrong(self, stray: _Stray, scan: ColumnScan) -> bool:
         """Whether the record that an entry points to has no such key; the record is read again."""
         if any(damage.start <= stray.at < damage.end for damage in scan.damages):
             return False
@@ -177,7 +177,7 @@ class IndexCheck:
         what = f"entry {stray.number} (hash {stray.key_hash})"
         self._add(stray, f"{what} points to physical offset {stray.at}: {why}")
 
-    def _report_beyond(self, beyond: list[_Stray], scan: LogScan) -> None:
+    def _report_beyond(self, beyond: list[_Stray], scan: ColumnScan) -> None:
         """Report entries that point beyond the log's end, with one finding per index file."""
         for file in sorted({stray.file for stray in beyond}):
             strays = [stray for stray in beyond if stray.file == file]

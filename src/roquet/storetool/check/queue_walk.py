@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.storage.queues.ext import ADDRESS_MAX
-from roquet.storetool.read.log_scan import RecordColumns
+from roquet.storetool.read.column_scan import RecordColumns
 from roquet.storetool.read.queue_entries import QueueEntries
 
 _RECORD: Final = np.dtype(
@@ -34,7 +34,7 @@ def records_of(rows: RecordColumns, group: Ints) -> QueueRecords:
     """
     records = np.empty(len(group), _RECORD)
     records["offset"] = rows.queue_offset[group]
-    records["at"] = rows.at[group]
+    records["at"] = rows.physical[group]
     records["size"] = rows.size[group]
     records["tag_code"] = rows.tag_code[group]
     records["store_ms"] = rows.store_ms[group]

@@ -19,7 +19,7 @@ from roquet.storage.queues.ext import ADDRESS_MAX
 from roquet.storetool.check.findings import FindingKind, Findings
 from roquet.storetool.check.queue_walk import QueueRecords, QueueWalk, records_of
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.log_scan import LogScan, RecordColumns
+from roquet.storetool.read.column_scan import ColumnScan, RecordColumns
 from roquet.storetool.read.log_scanner import record_at
 from roquet.storetool.read.queue_entries import Entries, entries_of
 
@@ -59,7 +59,7 @@ class QueueCheck:
                 walk = self.walks[key] = QueueWalk(entries_of(self._files, *key))
             walk.take(records_of(rows, group))
 
-    def finish(self, scan: LogScan) -> None:
+    def finish(self, scan: ColumnScan) -> None:
         """Report records that still do not match their entries, and entries without a record."""
         claimed: set[int] = set()
         reports: list[_QueueReport] = []
@@ -95,7 +95,7 @@ class _QueueReport:
 
     files: StoreFiles
     findings: Findings
-    scan: LogScan
+    scan: ColumnScan
     redone_from: int
     claimed: set[int]
     """Physical offsets of records that wrong entries (of any queue) point to.

@@ -10,7 +10,7 @@ from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.record import Record
 from roquet.storage.index.layout import key_hash
 from roquet.storage.log.dispatch_request import read_dispatch_request
-from roquet.storetool.read.log_scan import columns_of
+from roquet.storetool.read.column_scan import columns_of
 from roquet.storetool.read.log_scanner import error_of
 from tests.storetool.stores import V4, V6
 
@@ -63,12 +63,12 @@ def test_columns_say_what_the_records_say(
 
     assert rows.bad_bodies == []
     assert rows.end == base + len(data)
-    keys = sorted(zip(rows.key_at.tolist(), rows.key_hash.tolist(), strict=True))
+    keys = sorted(zip(rows.key_physical.tolist(), rows.key_hash.tolist(), strict=True))
     expected: list[tuple[int, int]] = []
     for row, (start, end) in enumerate(zip(starts, [*starts[1:], len(data)], strict=True)):
         request = read_dispatch_request(base + start, memoryview(data)[start:end])
         assert rows.topics[int(rows.topic[row])] == request.topic
-        assert (rows.at[row], rows.size[row], rows.queue_id[row]) == (
+        assert (rows.physical[row], rows.size[row], rows.queue_id[row]) == (
             base + start,
             end - start,
             request.queue_id,

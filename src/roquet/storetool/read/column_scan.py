@@ -19,16 +19,17 @@ from roquet.storetool.read.log_scanner import LogScanner
 class RecordColumns:
     """Valid records in the order of the log, with one column per field.
 
-    `key_at` and `key_hash` have one row per message key: the record's physical offset and the hash.
+    `key_physical` and `key_hash` have one row per message key: the record's physical offset and the
+    hash.
 
     :param topics: topic names; the column `topic` has indexes of this list.
-    :param at: physical offsets.
+    :param physical: physical offsets.
     :param is_queued: whether the record has a consume queue entry.
     :param bad_bodies: row numbers of records whose body does not match its checksum.
     """
 
     topics: list[str]
-    at: Ints
+    physical: Ints
     size: Ints
     topic: Ints
     queue_id: Ints
@@ -38,25 +39,26 @@ class RecordColumns:
     is_queued: Bools
     is_delayed: Bools
     """Whether the queue entry has a delivery time in place of the tag code."""
-    key_at: Ints
+    key_physical: Ints
     key_hash: Ints
     bad_bodies: list[int]
 
     def __len__(self) -> int:
-        return len(self.at)
+        return len(self.physical)
 
     @property
     def end(self) -> int:
         """The physical offset after the last record."""
-        return int(self.at[-1] + self.size[-1])
+        return int(self.physical[-1] + self.size[-1])
 
     def by_queue(self) -> Iterator[tuple[tuple[str, int], Ints]]:
         """Yield topic and queue id of each queue, and the row numbers of its records."""
-        taking = np.flatnonzero(self.is_queued)
-        number = self.topic[taking] << 32 | self.queue_id[taking]
-        order = np.argsort(number, kind="stable")
-        bounds = np.flatnonzero(np.diff(number[order])) + 1
-        for group in np.split(taking[order], bounds) if len(taking) else []:
+        queued_rows = np.flatnonzero(self.is_queued)
+        # One number for topic and queue id.
+        queue_number = self.topic[queued_rows] << 32 | self.queue_id[queued_rows]
+        order = np.argsort(queue_number, kind="stable")
+        bounds = np.flatnonzero(np.diff(queue_number[order])) + 1
+        for group in np.split(queued_rows[order], bounds) if len(queued_rows) else []:
             yield (self.topics[int(self.topic[group[0]])], int(self.queue_id[group[0]])), group
 
 
@@ -72,16 +74,18 @@ def columns_of(
     found = read_rows(block)
     assert found is not None, "every record of the block is valid"
     is_delayed = np.zeros(len(block), np.bool_)
-    for _, numbers in found.delayed:
-        is_delayed[numbers] = True
+    for _, row_numbers in found.delayed:
+        is_delayed[row_numbers] = True
     topics = [topic_numbers.setdefault(topic, len(topic_numbers)) for topic in found.topics]
     none = np.empty(0, np.int64)
     hashes = [
-        key_hashes(topic, keys, len(keys) // len(numbers)) for topic, keys, numbers in found.keys
+        # One key per row, end to end and all of one size: the last argument is that size.
+        key_hashes(topic, keys, len(keys) // len(rows))
+        for topic, keys, rows in found.keys
     ]
     return RecordColumns(
         topics=list(topic_numbers),
-        at=block.physical,
+        physical=block.physical,
         size=block.sizes,
         topic=np.array(topics, np.int64)[found.topic_ids],
         queue_id=block.queue_ids,
@@ -90,17 +94,18 @@ def columns_of(
         tag_code=found.tag_codes,
         is_queued=found.is_queued,
         is_delayed=is_delayed,
-        key_at=block.physical[np.concatenate([none, *(numbers for _, _, numbers in found.keys)])],
+        key_physical=block.physical[np.concatenate([none, *(rows for _, _, rows in found.keys)])],
         key_hash=np.concatenate([none, *hashes]),
         bad_bodies=block.changed_bodies() if verify else [],
     )
 
 
-class LogScan(LogScanner):
+class ColumnScan(LogScanner):
     """One walk through a log, whose records it returns as columns.
 
-    :param verify: whether to compare bodies with their checksums; the others are those of
-        `LogScanner`.
+    The arguments that `LogScanner` has, too, are described there.
+
+    :param verify: whether to compare bodies with their checksums.
     """
 
     def __init__(
@@ -126,5 +131,5 @@ class LogScan(LogScanner):
         """Yield the log's records, from the start or from where an earlier iteration stopped."""
         for block in self.blocks():
             rows = columns_of(block, self._topic_numbers, verify=self._verify)
-            self.bad_bodies.update(rows.at[rows.bad_bodies].tolist())
+            self.bad_bodies.update(rows.physical[rows.bad_bodies].tolist())
             yield rows
