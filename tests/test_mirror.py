@@ -39,7 +39,7 @@ EXCEPTIONS: Final[Mapping[str, Elsewhere]] = {
         "spark/delta/test_archive_delta.py", "needs a Spark with Delta Lake, which is apart"
     ),
     "spark/pipelines/send/restore_job.py": Elsewhere(
-        "spark/pipelines/send/test_send.py", "sends an archive with what `send` has"
+        "spark/pipelines/send/test_resend.py", "sends an archive with what `resend` has"
     ),
     "spark/session.py": Elsewhere(
         "spark/test_java.py", "starts Spark: in this process there is one session for all tests"

@@ -12,7 +12,7 @@ from typing import Final
 
 from roquet.spark.pipelines.archive.job import Archive, archive
 from roquet.spark.pipelines.archive.sources import Topics
-from roquet.spark.pipelines.send.send import paced
+from roquet.spark.pipelines.send.resend import paced
 from tests.spark.standalone.job import session_on
 
 ROWS_SENT: Final = 1_200

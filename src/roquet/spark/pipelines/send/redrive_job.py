@@ -22,7 +22,7 @@ from roquet.spark.pipelines._shared.ranges_read import (
     read_ranges,
     selected,
 )
-from roquet.spark.pipelines.send.send import BODY_BYTES, body_bytes, send, sendable
+from roquet.spark.pipelines.send.resend import BODY_BYTES, body_bytes, send, sendable
 
 SHOWN: Final = (
     "brokerName",

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from roquet.spark.pipelines._shared.job_size import JobSize, Planned, ignore_size
 from roquet.spark.pipelines._shared.message_filter import ALL, MessageFilter
 from roquet.spark.pipelines.archive.job import read_archive
-from roquet.spark.pipelines.send.send import BODY_BYTES, body_bytes, left_out, send, sendable
+from roquet.spark.pipelines.send.resend import BODY_BYTES, body_bytes, left_out, send, sendable
 
 _HAS_BODY: Final = "octet_length(body) > 0"
 

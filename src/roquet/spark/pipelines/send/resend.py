@@ -1,4 +1,4 @@
-"""Sends messages that were read: converts them to columns of the sink, and limits the rate."""
+"""Sends messages again that were read: makes the sink's columns of them, and limits the rate."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from roquet.protocol.records.message import (
 )
 from roquet.spark._write.rows import ROW_ID
 
-_NOT_OURS: Final = (*sorted(RESERVED_PROPERTIES), ROW_ID)
-_TAKEN_CARE_OF: Final = (KEYS, TAGS, UNIQ_KEY, WAIT, CLUSTER, "MSG_REGION", "TRACE_ON")
-"""Properties that the sink gets as columns, or that every sent message gets."""
-SLICES_PER_SECOND: Final = 10
+_SYSTEM_PROPERTIES: Final = (*sorted(RESERVED_PROPERTIES), ROW_ID)
+_REPLACED: Final = (KEYS, TAGS, UNIQ_KEY, WAIT, CLUSTER, "MSG_REGION", "TRACE_ON")
+"""System properties that the sink gets as columns, or that every sent message gets."""
+PIECES_PER_SECOND: Final = 10
 BODY_BYTES: Final = "bodyBytes"
 
 
@@ -40,7 +40,7 @@ def sendable(messages: DataFrame, topic: Column, *, keep_queues: bool = False) -
         "tags",
         "keys",
         "flag",
-        _own().alias("properties"),
+        _user_properties().alias("properties"),
     ]
     if not keep_queues:
         return messages.select(columns)
@@ -49,16 +49,17 @@ def sendable(messages: DataFrame, topic: Column, *, keep_queues: bool = False) -
     return in_order.select([*columns, "queueId"])
 
 
-def _own() -> Column:
+def _user_properties() -> Column:
+    """The application's properties, without those that have a blank value: no client sends them."""
     return f.map_filter(
-        "properties", lambda name, value: ~name.isin(*_NOT_OURS) & (f.trim(value) != "")
+        "properties", lambda name, value: ~name.isin(*_SYSTEM_PROPERTIES) & (f.trim(value) != "")
     )
 
 
 def left_out() -> Column:
     """The sorted names of the properties that `sendable` drops without a replacement."""
-    lost = f.array_except(f.map_keys("properties"), f.map_keys(_own()))
-    return f.array_sort(f.filter(lost, lambda name: ~name.isin(*_TAKEN_CARE_OF)))
+    lost = f.array_except(f.map_keys("properties"), f.map_keys(_user_properties()))
+    return f.array_sort(f.filter(lost, lambda name: ~name.isin(*_REPLACED)))
 
 
 def body_bytes() -> Column:
@@ -77,7 +78,7 @@ def send(messages: DataFrame, options: Mapping[str, str], rate: float | None = N
 
 
 def paced(rate: float) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function that passes batches on in small slices, so that rows are sent at a steady rate.
+    """A function that passes batches on in small pieces, so that rows are sent at a steady rate.
 
     :param rate: rows per second.
     """
@@ -85,7 +86,7 @@ def paced(rate: float) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     def pacing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         began = time.monotonic()
         given = 0
-        size = max(1, int(rate / SLICES_PER_SECOND))
+        size = max(1, int(rate / PIECES_PER_SECOND))
         for batch in batches:
             for start in range(0, batch.num_rows, size):
                 piece = batch.slice(start, size)

@@ -21,8 +21,8 @@ from roquet.spark.pipelines._shared.message_filter import MessageFilter
 from roquet.spark.pipelines.archive.job import Archive, archive
 from roquet.spark.pipelines.archive.sources import StoredTopics, Topics
 from roquet.spark.pipelines.send.redrive_job import NoOrigin, Redrive, plan, redrive
+from roquet.spark.pipelines.send.resend import paced
 from roquet.spark.pipelines.send.restore_job import Restore, Restored, restore
-from roquet.spark.pipelines.send.send import paced
 from tests.interop.processes import SEND_MS_MAX
 from tests.spark.pipelines.conftest import numbers_in, send
 from tests.storetool.stores import FLAG, Broker
