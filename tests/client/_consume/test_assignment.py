@@ -378,3 +378,22 @@ def test_an_offset_is_stored_although_the_rebalance_is_cancelled(
     fill(broker, 3)
     run(cluster, work)
     assert stored(broker) == {0: 1}
+
+
+def test_the_offset_of_a_message_that_is_settled_just_before_closing_is_stored(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """Its queue was taken away while it was consumed; whether it is settled is asked each 0.1 s."""
+
+    async def work(assignment: Assignment, context: MemberContext) -> None:
+        await assignment.apply(queues(0), OF_T)
+        delivery = await context.prefetch.next()
+        assert delivery is not None
+        await assignment.drop(queues(0))
+        await asyncio.sleep(1)
+        delivery.done()
+        context.prefetch.settled(delivery)
+
+    fill(broker, 3)
+    run(cluster, work, is_ordered=True)
+    assert (stored(broker), broker.locks) == ({0: 1}, {})

@@ -41,8 +41,8 @@ class Assignment:
 
     Invariant: each assigned queue has exactly one running fetcher. When a queue is taken away, its
     offset is stored. `_giving_back` has the queues that were taken away and whose locks are kept
-    because the application may still work on a message of them; it says whether their offsets will
-    be stored then.
+    because the application may still work on a message of them, each with the fetcher whose offset
+    is stored then, or None if none is.
 
     :param locks: the queue locks of an ordered consumer, which consumes a queue only with its lock.
     """
@@ -54,7 +54,7 @@ class Assignment:
         self._tasks = Tasks()
         self._drops = Tasks()
         self._running: dict[MessageQueue, Running] = {}
-        self._giving_back: dict[MessageQueue, bool] = {}
+        self._giving_back: dict[MessageQueue, QueueFetcher | None] = {}
 
     def queues(self, topic: str | None = None) -> frozenset[MessageQueue]:
         """The assigned queues of one topic, or of all topics."""
@@ -139,12 +139,13 @@ class Assignment:
         """
         queues = list(queues)
         if not stores:
-            self._giving_back.update(dict.fromkeys(self._giving_back.keys() & queues, False))
+            self._giving_back.update(dict.fromkeys(self._giving_back.keys() & queues))
         dropped = {queue: self._running.pop(queue) for queue in queues if queue in self._running}
         for running in dropped.values():
             running.fetcher.process_queue.drop()
         if self._locks is not None:
-            self._giving_back.update(dict.fromkeys(dropped, stores))
+            for queue, running in dropped.items():
+                self._giving_back[queue] = running.fetcher if stores else None
         ending = self._drops.start(self._end(dropped, stores=stores), "drop queues")
         await asyncio.shield(ending)
 
@@ -169,7 +170,7 @@ class Assignment:
         try:
             async with asyncio.timeout(BUSY_S_MAX):
                 await self._idle(fetcher.process_queue)
-            if self._giving_back[queue] and locks.has(queue):
+            if self._giving_back[queue] is not None and locks.has(queue):
                 await self._store(queue, fetcher)
                 self._offsets.forget(queue)
         except TimeoutError:
@@ -203,11 +204,30 @@ class Assignment:
             f"storing the offset of {queue}",
         )
 
+    async def _store_given_back(self, fetchers: Mapping[MessageQueue, QueueFetcher | None]) -> None:
+        """Store the offsets of queues that were being given back when this member began to leave.
+
+        A message may have been settled since their offsets were stored.
+        """
+        await asyncio.gather(
+            *(
+                self._store(queue, fetcher)
+                for queue, fetcher in fetchers.items()
+                if fetcher is not None
+                and self._giving_back.get(queue) is fetcher
+                and self._locks is not None
+                and self._locks.has(queue)
+            )
+        )
+
     async def close(self) -> None:
         """Drop all queues and release their locks."""
+        given_back = dict(self._giving_back)
         try:
             await self.drop(sorted(self.queues()))
             await self._drops.finish(DROP_S_MAX)
+            await self._tasks.close()
+            await self._store_given_back(given_back)
         finally:
             await self._drops.close()
             await self._tasks.close()
