@@ -154,15 +154,19 @@ def test_each_delay_level_is_shown_with_its_offset_and_the_end_of_its_queue(
     assert levels == {"scheduleMessageOffset_12": "4,0", "scheduleMessageOffset_3": "1,2"}
 
 
-def test_each_folder_of_the_log_has_the_ratio_of_its_drive(broker: Broker, tmp_path: Path) -> None:
+def test_each_folder_of_the_log_has_the_ratio_of_its_drive_and_the_least_is_the_logs(
+    broker: Broker, drive: Drive, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     store = StoreSettings(
         store_path_root_dir=str(tmp_path), store_path_commit_log=f"{tmp_path},{other}"
     )
     broker.config = replace(broker.config, store=store)
+    drive.used_ratio = 0.9
+    drive.refuse("read", errno.EIO)
     table = broker.table()
-    for folder in (tmp_path, other):
-        assert 0 <= float(table[f"commitLogDiskRatio_{folder}"]) <= 1
+    ratios = [table[f"commitLogDiskRatio_{folder}"] for folder in (tmp_path, other)]
+    assert (ratios, table["commitLogDiskRatio"]) == (["-1.0", "0.90"], "-1.0")
     assert table["commitLogDirCapacity"].startswith("Total : ")
 
 
