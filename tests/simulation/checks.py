@@ -21,6 +21,7 @@ from roquet.protocol.records.message import (
 )
 from roquet.protocol.records.record import Record, decode
 from roquet.storage.log.commit_log import CommitLog
+from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.store import Store
 from tests.simulation.clients import GROUP, TOPIC, place_of
 from tests.simulation.lasting import may_go
@@ -179,6 +180,8 @@ class QueueFollower:
         queue = store.queues.known(*place)
         assert queue is not None, f"{where}: no such queue"
         due = self._next.get(place, queue.min_offset)
+        if record.queue_offset > due and _goes_on_in_its_next_file(store, queue, record, due):
+            due = record.queue_offset
         assert record.queue_offset == due, f"{where}: {due} is due"
         wanted = (
             record.physical_offset,
@@ -197,6 +200,20 @@ def _code(record: Record, delay_levels_ms: Sequence[int]) -> int:
     if record.topic == SCHEDULE_TOPIC:
         return record.store_ms + delay_levels_ms[int(record.properties[DELAY]) - 1]
     return tag_code(record.properties.get(TAGS))
+
+
+def _goes_on_in_its_next_file(store: Store, queue: ConsumeQueue, record: Record, due: int) -> bool:
+    """Whether a start of the master could not read the queue, of which the log had no record left.
+
+    The queue's end was not known then, so its next record is the first one of the next file. Slaves
+    that know the end have blanks in between.
+    """
+    between = list(queue.entries(due, record.queue_offset - due))
+    return (
+        record.queue_offset * ENTRY_SIZE % store.config.consume_queue_file_size == 0
+        and len(between) == record.queue_offset - due
+        and all(size == BLANK_RECORD_SIZE for _, size, _ in between)
+    )
 
 
 def _is_closed(store: Store) -> bool:

@@ -160,8 +160,8 @@ def test_a_queue_is_noted_as_lost_until_its_entries_are_durable(couple: Couple) 
     assert LOST not in drive.names.files
 
 
-def rebuilt_without_records(drive: Drive) -> Store:
-    """A store whose queue T had 50 messages, all deleted from the log, and was rebuilt."""
+def without_records(drive: Drive) -> Store:
+    """A store whose queue T had 50 messages, all deleted from the log."""
     store = opened(drive)
     for number in range(50):
         put(store, number, "T")
@@ -172,6 +172,12 @@ def rebuilt_without_records(drive: Drive) -> Store:
     for deletion in finished(store.old_files.forget_oldest(2)).log:
         deletion()
     assert store.log.start > 0
+    return store
+
+
+def rebuilt_without_records(drive: Drive) -> Store:
+    """A store whose queue T had 50 messages, all deleted from the log, and was rebuilt."""
+    store = without_records(drive)
     drive.lost_from[queue_files(drive, "T")[-1]] = 0
     with pytest.raises(UnreadableFile):
         put(store, 50, "T")
@@ -190,6 +196,59 @@ def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
         assert store.max_offset("T", 0) == 50
     put(store, 50, "T")
     assert numbers(store, "T") == [50]
+
+
+@pytest.mark.parametrize("is_truncated", [True, False])
+def test_a_queue_that_a_start_cannot_read_and_that_has_no_records_goes_on_in_its_next_file(
+    is_truncated: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the names of its files say where it ended; a file here has room for 20 entries."""
+    drive = Drive(random.Random(1))
+    without_records(drive).close()
+    drive.unmount()
+    if is_truncated:
+        drive.lost_from[queue_files(drive, "T")[-1]] = 100
+    else:
+        drive.unreadable.add(queue_files(drive, "T")[-1])
+    for _ in range(2):
+        store = opened(drive)
+        drive.lost_from.clear()
+        drive.unreadable.clear()
+        assert store.max_offset("T", 0) == 0
+        store.rebuild.go_on_in_next_files()
+        assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (60, 60)
+        drive.crash()
+        (line,) = [each.message for each in caplog.records if "next file" in each.message]
+        assert line.endswith("topic=T queue=0 max_offset=60")
+        caplog.clear()
+    store = opened(drive)
+    store.rebuild.go_on_in_next_files()
+    put(store, 50, "T")
+    assert (store.max_offset("T", 0), numbers(store, "T")) == (61, [50])
+    store.make_checkpoint()
+    rebuild(store)
+    assert LOST not in drive.names.files
+
+
+def test_a_slave_that_cannot_read_a_queue_without_records_takes_the_offsets_of_its_master() -> None:
+    master = without_records(Drive(random.Random(1)))
+    drive = Drive(random.Random(2))
+    without_records(drive).close()
+    drive.unmount()
+    drive.unreadable.add(queue_files(drive, "T")[-1])
+    slave = opened(drive)
+    drive.unreadable.clear()
+    for number in 50, 51:
+        put(master, number, "T")
+        slave.log.replicate(slave.log.end, master.log.read(slave.log.end, LOG_FILE))
+        slave.replicated()
+    assert (slave.min_offset("T", 0), slave.max_offset("T", 0)) == (50, 52)
+    assert numbers(slave, "T") == [50, 51]
+    rebuild(slave)
+    assert LOST in drive.names.files
+    slave.make_checkpoint()
+    rebuild(slave)
+    assert LOST not in drive.names.files
 
 
 def test_a_queue_that_is_lost_again_before_it_is_durable_keeps_its_new_end() -> None:
@@ -464,14 +523,16 @@ def test_a_drive_that_does_not_say_what_is_there_leaves_the_question_to_the_next
 def test_names_that_are_none_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     disk = Drive(random.Random(1)).mount()
     disk.replace(
-        LOST, b"T/0=7\n\xff\nno queue\n/3=1\nT/-1=1\nT/x=1\nT/2\nT/3=\nT/4=-1\n%RETRY%g/2=9\n"
+        LOST,
+        b"T/0=7\n\xff\nno queue\n/3=1\nT/-1=1\nT/x=1\nT/2\nT/3=\nT/4=-1\nT/5=1<=\n"
+        b"%RETRY%g/2=9<=20\n",
     )
     lost = LostQueues(disk, LOST.parent)
     lost.load()
-    assert lost.ends == {("T", 0): 7, ("%RETRY%g", 2): 9}
+    assert lost.ends == {("T", 0): (7, 0), ("%RETRY%g", 2): (9, 20)}
     (line,) = [record.getMessage() for record in caplog.records]
     assert "they name no queue: path=" in line
-    assert "lostqueues lines=8;" in line
+    assert "lostqueues lines=9;" in line
     caplog.clear()
 
     disk.replace(LOST, b"T/0=7\n")

@@ -81,6 +81,8 @@ class LateDispatch:
             copied_to = 0 if sync is None else sync.topics_to
             add_found_topics(store, tables.topics, stored_after=copied_to)
         if sync is None:
+            if not self._lacked_entries:
+                store.rebuild.go_on_in_next_files()
             _clamp_offsets(tables.offsets, store)
             self._halves.load()
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -24,14 +24,26 @@ log = logging.getLogger(__name__)
 
 FILE: Final = "lostqueues"
 """Name of the file that lists lost queues."""
-_LINE: Final = re.compile(r"(.+)/([0-9]{1,10})=([0-9]{1,18})")
+_LINE: Final = re.compile(r"(.+)/([0-9]{1,10})=([0-9]{1,18})(?:<=([0-9]{1,18}))?")
+
+
+class LostEnd(NamedTuple):
+    """What is known of a lost queue's next offset: no message may get an offset twice.
+
+    :param known: the queue's next offset is at least this one.
+    :param bound: it is at most this one, by the names of the queue's files; 0 if there is no file.
+        The queue goes on here if the log has no message of it any more: the messages that had the
+        offsets before are deleted, so nothing else tells where it ended.
+    """
+
+    known: int
+    bound: int = 0
 
 
 class LostQueues:
     """The list of queues that lack entries, saved in a file of the store.
 
-    A line of the file is `topic/queueId=end`. `ends` are the queues' next offsets, so that no
-    message gets the offset of one that is deleted from the log. It is 0 if only the log can say.
+    A line of the file is `topic/queueId=known`, or `topic/queueId=known<=bound` (`LostEnd`).
 
     Invariant: a queue is listed from before the first of its files is deleted until all its entries
     are durable again. So after a crash in between the next start dispatches the whole log, and no
@@ -41,13 +53,15 @@ class LostQueues:
     def __init__(self, disk: Disk, root: Path) -> None:
         self._disk = disk
         self._path = root / FILE
-        self.ends: dict[QueueName, int] = {}
+        self.ends: dict[QueueName, LostEnd] = {}
 
     def load(self) -> None:
         """Read the file; lines that name no queue are ignored and logged."""
         lines = (self._disk.read(self._path) or b"").decode("utf-8", "replace").splitlines()
         found = [line for text in lines if (line := _LINE.fullmatch(text)) is not None]
-        self.ends = {(line[1], int(line[2])): int(line[3]) for line in found}
+        self.ends = {
+            (line[1], int(line[2])): LostEnd(int(line[3]), int(line[4] or 0)) for line in found
+        }
         if len(found) < len(lines):
             log.warning(
                 "lines of the list of lost queues are ignored, they name no queue: path=%s "
@@ -55,14 +69,17 @@ class LostQueues:
                 self._path, len(lines) - len(found),
             )  # fmt: skip
 
-    def add(self, ends: Mapping[QueueName, int]) -> None:
-        """List more queues. Of a queue that is listed already the larger end counts.
+    def add(self, ends: Mapping[QueueName, LostEnd]) -> None:
+        """List more queues. Of a queue that is listed already the larger numbers count.
 
         It may have been rebuilt and lost again before its entries were durable.
 
         :raises OSError: the file could not be written; nothing changed.
         """
-        more = {name: max(end, self.ends.get(name, 0)) for name, end in ends.items()}
+        more = {}
+        for name, end in ends.items():
+            listed = self.ends.get(name, end)
+            more[name] = LostEnd(max(end.known, listed.known), max(end.bound, listed.bound))
         self._save(self.ends | more)
 
     def remove(self, names: Collection[QueueName]) -> None:
@@ -72,11 +89,14 @@ class LostQueues:
         """
         self._save({name: end for name, end in self.ends.items() if name not in names})
 
-    def _save(self, ends: dict[QueueName, int]) -> None:
+    def _save(self, ends: dict[QueueName, LostEnd]) -> None:
         if ends == self.ends:
             return
         if ends:
-            lines = (f"{topic}/{number}={end}\n" for (topic, number), end in sorted(ends.items()))
+            lines = (
+                f"{topic}/{number}={end.known}" + (f"<={end.bound}\n" if end.bound else "\n")
+                for (topic, number), end in sorted(ends.items())
+            )
             self._disk.replace(self._path, "".join(lines).encode())
         else:
             self._disk.delete(self._path)
@@ -189,6 +209,9 @@ class QueueRebuild:
         self._waiting: list[ConsumeQueue] = []
         self._dispatch: _RebuildDispatch | None = None
         self._unsynced: set[ConsumeQueue] = set()
+        self._without_end: dict[ConsumeQueue, int] = {}
+        """Queues without entries of which a start could read no file, and the bounds of their ends.
+        They stay listed, for a start as master, until they have entries."""
 
     @property
     def remark(self) -> str:
@@ -203,12 +226,13 @@ class QueueRebuild:
         """
         self._lost.load()
         lost = self._queues.load()
+        ends = {queue.name: LostEnd(0, queue.end_max) for queue in lost}
         late = lost_beginnings(self._log, set(self._queues).difference(lost))
         lost += [
             self._queues.queue(*name)
             for name in sorted(self._lost.ends.keys() - {queue.name for queue in lost})
         ]
-        self._lost.add({queue.name: 0 for queue in lost})
+        self._lost.add({queue.name: LostEnd(0) for queue in lost} | ends)
         for queue in lost:
             queue.delete_newest_first()
         return lost + [queue for queue in late if queue not in lost and self._empty(queue)]
@@ -220,7 +244,7 @@ class QueueRebuild:
             queue then stays in use with the entries it has.
         """
         try:
-            self._lost.add({queue.name: 0})
+            self._lost.add({queue.name: LostEnd(0)})
             queue.delete_oldest_first()
         except OSError as error:
             if queue.max_offset == 0:
@@ -241,8 +265,30 @@ class QueueRebuild:
         :raises OSError: there is no room for blanks.
         """
         for queue in queues:
+            end = self._lost.ends.get(queue.name, LostEnd(0))
+            self._reach(queue, end.known)
+            if queue.max_offset == 0 and end.bound:
+                self._without_end[queue] = end.bound
+            else:
+                self._unsynced.add(queue)
+
+    def go_on_in_next_files(self) -> None:
+        """Let empty queues of unknown end go on in their next files, before a master appends.
+
+        On a slave they go on with the offsets of the master's records, whatever these are.
+
+        :raises OSError: there is no room for blanks; to be called again.
+        """
+        for queue, bound in list(self._without_end.items()):
+            if queue.max_offset == 0:
+                self._reach(queue, bound)
+                log.warning(
+                    "consume queue goes on in its next file, as its files could not be read and "
+                    "the log has none of its messages: topic=%s queue=%d max_offset=%d",
+                    queue.topic, queue.queue_id, bound,
+                )  # fmt: skip
+            del self._without_end[queue]
             self._unsynced.add(queue)
-            self._reach(queue, self._lost.ends.get(queue.name, 0))
 
     def _reach(self, queue: ConsumeQueue, end: int) -> None:
         """Extend a queue with blanks so that its next offset is at least `end`.
@@ -267,7 +313,7 @@ class QueueRebuild:
         try:
             if queue.is_whole and not is_gone:
                 return False
-            self._lost.add({queue.name: queue.max_offset})
+            self._lost.add({queue.name: LostEnd(queue.max_offset)})
         except OSError:
             return False  # the caller raises the error for which it called this
         queue.lose()
@@ -322,6 +368,9 @@ class QueueRebuild:
         return [queue for queue, _ in rebuilt]
 
     def _forget_durable(self) -> None:
+        for queue in [queue for queue in self._without_end if queue.max_offset]:
+            del self._without_end[queue]
+            self._unsynced.add(queue)
         durable = {queue for queue in self._unsynced if queue.sync_work() is None}
         if durable:
             # a queue that was deleted may have the name of one that is not durable yet

@@ -432,6 +432,11 @@ class ConsumeQueue:
         return None
 
     @property
+    def end_max(self) -> int:
+        """The greatest next offset that the files have room for; also if they cannot be read."""
+        return self._segments.capacity_end // ENTRY_SIZE if self._segments.starts else 0
+
+    @property
     def has_bytes_behind(self) -> bool:
         """Whether the place of the next entry is not zero: damage, after a clean stop."""
         at = self.max_offset * ENTRY_SIZE
