@@ -27,16 +27,16 @@ def own_address() -> str:
 
 
 def preferred_address(candidates: Iterable[str]) -> str:
-    """Choose an address as Apache does: public IPv4, else any IPv4, else IPv6, else loopback.
+    """Choose an address as Apache does: any IPv4 outside 192.168, else IPv4, IPv6, loopback.
 
-    Only 192.168 counts as private (docs/broker/configuration.md#what-is-advertised).
+    See docs/broker/configuration.md#what-is-advertised.
     """
     addresses = [address for address in map(ip_address, candidates) if not _is_local(address)]
     v4 = [str(address) for address in addresses if isinstance(address, IPv4Address)]
     v6 = [str(address) for address in addresses if isinstance(address, IPv6Address)]
-    public = [address for address in v4 if not address.startswith("192.168.")]
-    # of the private ones the last, as Apache does
-    return next(iter([*public, *reversed(v4), *v6, _LOOPBACK]))
+    preferred = [address for address in v4 if not address.startswith("192.168.")]
+    # of those in 192.168 the last, as Apache does
+    return next(iter([*preferred, *reversed(v4), *v6, _LOOPBACK]))
 
 
 def _is_local(address: IPv4Address | IPv6Address) -> bool:
