@@ -223,6 +223,11 @@ def test_a_queue_that_a_start_cannot_read_and_that_has_no_records_goes_on_in_its
         caplog.clear()
     store = opened(drive)
     store.rebuild.go_on_in_next_files()
+    rebuild(store)
+    assert LOST in drive.names.files
+    drive.refuse("create", errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        put(store, 50, "T")
     put(store, 50, "T")
     assert (store.max_offset("T", 0), numbers(store, "T")) == (61, [50])
     store.make_checkpoint()

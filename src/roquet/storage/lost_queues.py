@@ -211,7 +211,8 @@ class QueueRebuild:
         self._unsynced: set[ConsumeQueue] = set()
         self._without_end: dict[ConsumeQueue, int] = {}
         """Queues without entries of which a start could read no file, and the bounds of their ends.
-        They stay listed, for a start as master, until they have entries."""
+        Invariant: they stay listed until they have durable entries, because their own files do not
+        say where they begin before that."""
 
     @property
     def remark(self) -> str:
@@ -273,22 +274,19 @@ class QueueRebuild:
                 self._unsynced.add(queue)
 
     def go_on_in_next_files(self) -> None:
-        """Let empty queues of unknown end go on in their next files, before a master appends.
+        """Let queues of unknown end go on in their next files, before a master appends.
 
-        On a slave they go on with the offsets of the master's records, whatever these are.
-
-        :raises OSError: there is no room for blanks; to be called again.
+        Not for a slave: its queues go on with the offsets of its master's records, which are lower
+        if the master knows the end.
         """
-        for queue, bound in list(self._without_end.items()):
+        for queue, bound in self._without_end.items():
             if queue.max_offset == 0:
-                self._reach(queue, bound)
+                queue.begin_at(bound)
                 log.warning(
                     "consume queue goes on in its next file, as its files could not be read and "
                     "the log has none of its messages: topic=%s queue=%d max_offset=%d",
                     queue.topic, queue.queue_id, bound,
                 )  # fmt: skip
-            del self._without_end[queue]
-            self._unsynced.add(queue)
 
     def _reach(self, queue: ConsumeQueue, end: int) -> None:
         """Extend a queue with blanks so that its next offset is at least `end`.
@@ -368,9 +366,11 @@ class QueueRebuild:
         return [queue for queue, _ in rebuilt]
 
     def _forget_durable(self) -> None:
-        for queue in [queue for queue in self._without_end if queue.max_offset]:
-            del self._without_end[queue]
-            self._unsynced.add(queue)
+        for queue in list(self._without_end):
+            is_deleted = self._queues.known(*queue.name) is not queue
+            if queue.log_end or is_deleted:
+                del self._without_end[queue]
+                self._unsynced.add(queue)
         durable = {queue for queue in self._unsynced if queue.sync_work() is None}
         if durable:
             # a queue that was deleted may have the name of one that is not durable yet

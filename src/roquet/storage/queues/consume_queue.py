@@ -21,7 +21,7 @@ from roquet.errors import UnreadableFile
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.layout import SIZE_MIN
 from roquet.storage.files.deletion import Deletion
-from roquet.storage.files.disk import Disk
+from roquet.storage.files.disk import Disk, DiskFile
 from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.segments import Durable, Segments
 
@@ -222,17 +222,28 @@ class ConsumeQueue:
         start = self.max_offset if first is None else first
         self._require_whole(start + count)
         if start + count > self._reserved_to:
-            is_new = not self._segments.starts
-            if is_new:
-                self._segments.require_descriptors()
-                self._begin_at(start)
-            try:
+            if self._segments.starts:
                 self._reserve(start + count)
-            except OSError:
-                if is_new:
-                    self.delete_newest_first()
-                raise
+            else:
+                self._make_first_file(start, start + count)
         return self._reserved_to
+
+    def _make_first_file(self, first: int, end_offset: int) -> None:
+        """Create the first file for entries from queue offset `first` on, and reserve their room.
+
+        :raises OSError: the drive is full; there is no file, and the queue's offsets are as before.
+        """
+        self._segments.require_descriptors()
+        before = self.max_offset
+        file = self._segments.grow(first * ENTRY_SIZE)
+        try:
+            self._blank(file, first * ENTRY_SIZE % self._file_size)
+            self.begin_at(first)
+            self._reserve(end_offset)
+        except OSError:
+            self.delete_newest_first()
+            self.begin_at(before)
+            raise
 
     @property
     def is_in_use(self) -> bool:
@@ -261,18 +272,15 @@ class ConsumeQueue:
             for file, _, _ in self._segments.pieces(at, end):
                 file.require_whole()
 
-    def _begin_at(self, offset: int) -> None:
-        """Create the first file, with blanks up to the first entry."""
-        at = offset * ENTRY_SIZE
-        file = self._segments.grow(at)
-        blanks = at % self._file_size // ENTRY_SIZE
-        if blanks:
-            try:
-                file.reserve(0, blanks * ENTRY_SIZE)
-            except OSError:
-                self.delete_newest_first()
-                raise
-            file.buffer[: blanks * ENTRY_SIZE] = BLANK_ENTRY * blanks
+    @staticmethod
+    def _blank(file: DiskFile, end: int) -> None:
+        """Fill the bytes of a new file before `end` with blank entries."""
+        if end:
+            file.reserve(0, end)
+            file.buffer[:end] = BLANK_ENTRY * (end // ENTRY_SIZE)
+
+    def begin_at(self, offset: int) -> None:
+        """Let a queue without entries begin at `offset`; nothing is written."""
         self.min_offset = self.max_offset = offset
 
     def can_go_on_at(self, offset: int) -> bool:
