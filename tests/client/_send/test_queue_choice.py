@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.client._send.queue_choice import (
-    FAILURE_LATENCY_MS,
     LatencyFaults,
     RoundRobin,
     pick_of,
@@ -60,16 +59,48 @@ def test_a_slow_broker_is_left_alone_for_a_while() -> None:
 
 def test_a_failed_send_puts_its_broker_aside_for_ten_minutes() -> None:
     slow = LatencyFaults()
-    slow.record_send("a", FAILURE_LATENCY_MS, now_ms=0)
+    slow.record_send("a", 1, now_ms=0, has_failed=True)
     assert slow.avoided(599_999) == {"a"}
     assert slow.avoided(600_000) == set()
 
 
 def test_a_quick_send_clears_the_broker() -> None:
     slow = LatencyFaults()
-    slow.record_send("a", FAILURE_LATENCY_MS, now_ms=0)
+    slow.record_send("a", 1, now_ms=0, has_failed=True)
     slow.record_send("a", 10, now_ms=1)
     assert slow.avoided(1) == set()
+
+
+def avoided_brokers(*latencies_ms: tuple[str, float]) -> LatencyFaults:
+    """All failed at once, each after its latency."""
+    slow = LatencyFaults()
+    for name, latency_ms in latencies_ms:
+        slow.record_send(name, latency_ms, now_ms=0, has_failed=True)
+    return slow
+
+
+def test_of_brokers_that_are_all_avoided_the_better_half_takes_turns() -> None:
+    slow = avoided_brokers(("a", 40), ("b", 3000), ("c", 20), ("d", 30), ("e", 90))
+    assert [slow.least_bad("abcde") for _ in range(4)] == ["d", "c", "d", "c"]
+
+
+@pytest.mark.parametrize("names", ["ab", "a", "abc"])
+def test_half_of_a_few_brokers_is_one(names: str) -> None:
+    slow = avoided_brokers(("a", 10), ("b", 20), ("c", 30))
+    assert {slow.least_bad(names) for _ in range(4)} == {"a"}
+
+
+def test_of_two_that_were_equally_slow_the_one_that_failed_earlier_is_better() -> None:
+    slow = LatencyFaults()
+    slow.record_send("a", 10, now_ms=5, has_failed=True)
+    slow.record_send("b", 10, now_ms=0, has_failed=True)
+    assert slow.least_bad("ab") == "b"
+
+
+def test_one_that_has_answered_since_is_the_best() -> None:
+    slow = avoided_brokers(("a", 10), ("b", 20))
+    slow.record_send("b", 10, now_ms=1)
+    assert slow.least_bad("ab") == "b"
 
 
 def test_a_send_goes_where_its_key_or_its_queue_says() -> None:

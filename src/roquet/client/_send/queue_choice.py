@@ -5,7 +5,8 @@ See docs/protocol/producing.md#choosing-a-queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from roquet.common.java import INT_MAX
@@ -79,25 +80,56 @@ class RoundRobin:
         return queues[self._count % len(queues)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    latency_ms: float
+    avoided_until_ms: float
+
+
+_NO_FAULT: Final = _Fault(0.0, 0.0)
+
+
 class LatencyFaults:
     """The brokers that are avoided for a while because their last send was slow or failed.
 
-    `now_ms` is the time of the event loop in ms.
+    The rules are those of Apache's LatencyFaultToleranceImpl. `now_ms` is the time of the event
+    loop in ms.
     """
 
     def __init__(self) -> None:
-        self._avoided_until_ms: dict[str, float] = {}
+        self._faults: dict[str, _Fault] = {}
+        self._turn = 0
 
-    def record_send(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
-        """Record the latency of a send; that of a failed one is `FAILURE_LATENCY_MS`."""
+    def record_send(
+        self, broker_name: str, latency_ms: float, now_ms: float, *, has_failed: bool = False
+    ) -> None:
+        """Record the latency of a send. A failed one counts as `FAILURE_LATENCY_MS`."""
+        counted_ms = FAILURE_LATENCY_MS if has_failed else latency_ms
         for step_ms, avoided_for_ms in zip(
             reversed(LATENCY_STEPS_MS), reversed(AVOIDED_FOR_MS), strict=True
         ):
-            if latency_ms >= step_ms:
-                self._avoided_until_ms[broker_name] = now_ms + avoided_for_ms
+            if counted_ms >= step_ms:
+                self._faults[broker_name] = _Fault(latency_ms, now_ms + avoided_for_ms)
                 return
-        self._avoided_until_ms.pop(broker_name, None)
+        self._faults.pop(broker_name, None)
 
     def avoided(self, now_ms: float) -> set[str]:
         """The names of the brokers that are avoided now."""
-        return {name for name, until_ms in self._avoided_until_ms.items() if until_ms > now_ms}
+        return {name for name, fault in self._faults.items() if fault.avoided_until_ms > now_ms}
+
+    def least_bad(self, broker_names: Iterable[str]) -> str:
+        """One of the better half of some brokers, in turn, for when all are avoided.
+
+        Those whose last send was quicker are better, then those that are avoided for less long.
+
+        :param broker_names: at least one.
+        """
+        ranked = sorted(set(broker_names), key=self._badness)
+        half = ranked[: max(1, len(ranked) // 2)]
+        self._turn += 1
+        return half[self._turn % len(half)]
+
+    def _badness(self, broker_name: str) -> tuple[float, float, str]:
+        # One without a fault has answered another send since it failed.
+        fault = self._faults.get(broker_name, _NO_FAULT)
+        return fault.latency_ms, fault.avoided_until_ms, broker_name

@@ -9,7 +9,7 @@ from roquet.client._net.session import Session
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoded_message import EncodedMessage
 from roquet.client._send.fifo_semaphore import FifoSemaphore
-from roquet.client._send.queue_choice import FAILURE_LATENCY_MS, LatencyFaults, Pick
+from roquet.client._send.queue_choice import LatencyFaults, Pick
 from roquet.client._send.topic_routes import TopicRoute, TopicRoutes
 from roquet.client.send_result import SendResult, send_results
 from roquet.common.loop_time import now_s
@@ -117,13 +117,16 @@ class Sender:
         raise AssertionError("the last try returns or raises")
 
     def _next_queue(self, topic_route: TopicRoute, failed: set[str]) -> MessageQueue:
-        avoided = failed
-        if self._faults is not None:
-            suspect = failed | self._faults.avoided(now_s() * 1000)
-            # If all are suspect, a slow broker is better than one that failed in this send.
-            if any(queue.broker_name not in suspect for queue in topic_route.queues):
-                avoided = suspect
-        return topic_route.round_robin.next(topic_route.queues, avoided)
+        queues = topic_route.queues
+        if self._faults is None:
+            return topic_route.round_robin.next(queues, failed)
+        avoided = failed | self._faults.avoided(now_s() * 1000)
+        names = {queue.broker_name for queue in queues}
+        if names <= avoided:
+            # A slow broker is better than one that failed in this send.
+            best = self._faults.least_bad(names - failed or names)
+            avoided = names - {best}
+        return topic_route.round_robin.next(queues, avoided)
 
     async def _try(
         self,
@@ -132,23 +135,30 @@ class Sender:
         topic_route: TopicRoute,
         deadline: float,
     ) -> list[SendResult]:
-        address = topic_route.master(queue)
+        request = message.request(self._group, queue, self._session.runtime.now_ms())
         began_s = now_s()
-        has_failed = False
         try:
-            request = message.request(self._group, queue, self._session.runtime.now_ms())
+            address = topic_route.master(queue)
             response = await self._session.call(address, request, max(1, _left_ms(deadline)))
-        except (ConnectionClosed, CallTimeout):
-            has_failed = True
+            results = send_results(
+                response, address, message.topic, queue.broker_name, message.unique_keys
+            )
+        except (ConnectionClosed, CallTimeout, ResponseError) as error:
+            self._record_latency(queue, began_s, has_failed=_may_try_again(error))
             raise
-        finally:
-            # A cancelled send has not failed: it counts with the time that it took.
-            if self._faults is not None:
-                latency_ms = FAILURE_LATENCY_MS if has_failed else (now_s() - began_s) * 1000
-                self._faults.record_send(queue.broker_name, latency_ms, now_s() * 1000)
-        return send_results(
-            response, address, message.topic, queue.broker_name, message.unique_keys
-        )
+        # A cancelled send says nothing about its broker: the application may be in a hurry.
+        self._record_latency(queue, began_s)
+        return results
+
+    def _record_latency(
+        self, queue: MessageQueue, began_s: float, *, has_failed: bool = False
+    ) -> None:
+        if self._faults is not None:
+            now = now_s()
+            latency_ms = (now - began_s) * 1000
+            self._faults.record_send(
+                queue.broker_name, latency_ms, now * 1000, has_failed=has_failed
+            )
 
     async def send_one_way(
         self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None
