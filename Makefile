@@ -42,7 +42,7 @@ long: setup $(DELTA_STAMP)  ## The other tests, which take long: kills in Spark 
 
 $(DELTA_STAMP): pyproject.toml | setup
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(DELTA)
-	$(BIN)/uv pip install --quiet --python $(DELTA)/bin/python --group dev -e '.[spark]' delta-spark==$(DELTA_VERSION)
+	$(BIN)/uv pip install --quiet --python $(DELTA)/bin/python --group dev -e '.[broker,spark]' delta-spark==$(DELTA_VERSION)
 	touch $@
 
 check: setup  ## Format, lint and types.

@@ -1,6 +1,6 @@
 """Tests of a program that uses RocketMQ, with a broker of their own. Copy it and replace `bill`.
 
-pip install . pytest pytest-asyncio
+pip install '.[broker]' pytest pytest-asyncio
 pytest examples/embedded_test.py
 """
 

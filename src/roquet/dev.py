@@ -13,15 +13,18 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.filter import FilterSettings
 from roquet.broker.config.store import DELAY_LEVELS, StoreSettings
-from roquet.broker.server import Broker
+from roquet.common.extras import needed_by
 from roquet.common.runtime import Runtime
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
+
+if TYPE_CHECKING:
+    from roquet.broker.server import Broker
 
 LOOPBACK: Final = "127.0.0.1"
 COMMIT_LOG_FILE_SIZE: Final = 64 * 1024 * 1024
@@ -82,6 +85,8 @@ class Cluster:
         return self.port
 
     async def _start(self, folder: Path, runtime: Runtime) -> None:
+        with needed_by("roquet.dev"):  # `import *` of a client's installation comes here, too
+            from roquet.broker.server import Broker
         names = NamesrvConfig(
             listen_port=self._wanted_port,
             bind_address=LOOPBACK,

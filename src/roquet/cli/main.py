@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
+
+from roquet.cli.output import end
+from roquet.common.extras import MissingExtraError, needed_by
 
 
 class Entry(NamedTuple):
@@ -55,6 +58,13 @@ class LazyGroup(click.Group):
         command = getattr(import_module(entry.module), entry.function)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            with needed_by("this command"):
+                return super().invoke(ctx)
+        except MissingExtraError as error:
+            end(str(error))
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -1,0 +1,101 @@
+"""What works without the packages of the extras, and without those that only make it faster.
+
+The client's programs run in Pythons that lack packages; the broker runs in this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from roquet.dev import Cluster
+
+pytestmark = pytest.mark.process
+
+HERE: Final = Path(__file__).parent
+OPTIONAL: Final = ("numpy", "uvloop", "orjson", "lz4", "zstandard", "pyarrow", "rich")
+ALL: Final = ",".join((*OPTIONAL, "click", "pandas", "pyspark"))
+PROGRAMS: Final = ",".join(OPTIONAL)
+"""What the command may lack: all but click."""
+HINT: Final = "pip install 'roquet[broker]'"
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster() as running:
+        yield running
+
+
+async def run(lacking: str, program: str, *arguments: str) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(HERE / "lacking.py"),
+        lacking,
+        program,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    return process.returncode, output.decode(), errors.decode()
+
+
+@pytest.mark.parametrize("lacking", [*OPTIONAL, ALL])
+async def test_a_client_needs_no_package_but_its_own(cluster: Cluster, lacking: str) -> None:
+    ended = await run(lacking, str(HERE / "round_trip.py"), cluster.name_server, "orders")
+
+    assert ended == (0, "received 10\n", "")
+
+
+@pytest.mark.parametrize("command", ["", "namesrv", "broker", "dev", "store", "ha", "pipeline"])
+async def test_help_needs_nothing_but_click(command: str) -> None:
+    code, output, errors = await run(PROGRAMS, "roquet.cli.main", *command.split(), "--help")
+
+    assert (code, errors) == (0, "")
+    assert output.startswith("Usage:")
+
+
+async def test_commands_that_ask_a_cluster_need_no_extra(cluster: Cluster) -> None:
+    code, output, errors = await run(
+        PROGRAMS, "roquet.cli.main", "ha", "status", "-n", cluster.name_server
+    )
+
+    assert (code, errors) == (0, "")
+    assert "LOG END" in output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("broker",), ("dev", "--port", "0"), ("store", "check", "nowhere")]
+)
+async def test_a_command_that_needs_numpy_says_how_to_get_it(arguments: tuple[str, ...]) -> None:
+    ended = await run("numpy", "roquet.cli.main", *arguments)
+
+    assert ended == (2, "", f"roquet: this command needs numpy: {HINT}\n")
+
+
+async def test_a_cluster_in_a_test_says_how_to_get_numpy(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import asyncio, roquet\nasyncio.run(roquet.dev.Cluster().start())\n")
+
+    code, _, errors = await run("numpy", str(program))
+
+    assert code == 1
+    assert errors.endswith(f"MissingExtraError: roquet.dev needs numpy: {HINT}\n")
+
+
+async def test_a_name_server_needs_no_extra(tmp_path: Path) -> None:
+    config = tmp_path / "namesrv.conf"
+    config.write_text("listenPort=0\nbindAddress=127.0.0.1\n")
+
+    code, output, errors = await run(
+        PROGRAMS, "roquet.cli.main", "namesrv", "-c", str(config), "-p"
+    )
+
+    assert (code, errors) == (0, "")
+    assert "bindAddress=127.0.0.1" in output
