@@ -23,13 +23,14 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "replication": "storage",
         "transport": "protocol",
         "nameserver": "transport protocol",
-        "client": "transport protocol",
+        "allocation": "protocol",
+        "client": "allocation transport protocol",
         "broker": "replication storage transport protocol",
         "admin": "client transport protocol",
         "spark": "admin client storetool storage protocol",
         "cli": "admin nameserver broker dev storetool spark",
         "dev": "nameserver broker",
-        "__init__": "client dev protocol transport",
+        "__init__": "allocation client dev protocol transport",
     }.items()
 }
 """What a package may import beside itself, `errors` and `common`."""

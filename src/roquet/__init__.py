@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from roquet.common.lazy import attributes_of
 
 if TYPE_CHECKING:
-    from roquet import dev
+    from roquet import allocation, dev
     from roquet.client._consume.pull_flow import PrefetchLimits
     from roquet.client._consume.pull_result import PullResult, PullStatus
     from roquet.client.config import ClientConfig
@@ -74,6 +74,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "allocation",
     "dev",
     "plain_body",
 ]
@@ -97,6 +98,7 @@ _HOMES = {
     "TransactionProducer": "client.transactions",
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",
+    "allocation": "allocation",
     "dev": "dev",
     "plain_body": "protocol.records.compression",
 }

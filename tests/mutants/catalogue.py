@@ -380,7 +380,7 @@ _DELIVERING: Final = (
         "client/_consume/rebalancer.py",
         "        if not members:\n            return None\n",
         "        if not members:\n            return frozenset(queues)\n",
-        ("tests/client/_consume/test_rebalancer.py", "tests/client/_consume/test_allocation.py"),
+        ("tests/client/_consume/test_rebalancer.py", "tests/test_allocation.py"),
     ),
     Mutant(
         "a name server keeps silent brokers",

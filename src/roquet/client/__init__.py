@@ -2,5 +2,5 @@
 
 `roquet` exports the public classes of the modules without an underscore.
 
-May import: protocol, transport.
+May import: allocation, protocol, transport.
 """

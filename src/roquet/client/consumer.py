@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self, Unpack
 
-from roquet.client._consume.allocation import Strategy, average
+from roquet.allocation import AllocationStrategy, Averagely, check_strategy
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.local_offsets import LocalOffsets
 from roquet.client._consume.member import Member
@@ -64,7 +64,8 @@ class Consumer(Client):
         larger body, or with one that cannot be decompressed, is logged and counts as failed; with
         `ordered` it goes to the dead letter topic at once. A message whose body does not match
         its checksum goes there at once in either case.
-    :param strategy: the allocation rule; it must be the same in all members of a group.
+    :param strategy: the rule of `roquet.allocation` by which the members share the queues; it must
+        be the same in all members of a group. None means `Averagely()`.
     :param offsets_folder: the folder of the offsets of broadcasting members, which are stored in
         `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
     :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`. A broadcasting
@@ -88,7 +89,7 @@ class Consumer(Client):
         batch_size: int = 32,
         limits: PrefetchLimits | None = None,
         uncompressed_max: int = UNCOMPRESSED_MAX,
-        strategy: Strategy = average,
+        strategy: AllocationStrategy | None = None,
         offsets_folder: str | Path | None = None,
         **client: Unpack[ClientOptions],
     ) -> None:
@@ -101,6 +102,8 @@ class Consumer(Client):
         ):
             if not least <= number <= INT_MAX:
                 raise ConfigError(f"{name} is {number}: allowed are {least} to {INT_MAX}")
+        strategy = Averagely() if strategy is None else strategy
+        check_strategy(strategy)
         session = self._session
         offsets: OffsetStore
         send_back: SendBack | NoSendBack

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from roquet.client._consume.allocation import average
+from roquet.allocation import Averagely
 from roquet.client._consume.assignment import BUSY_S_MAX, Assignment
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.offsets import BrokerOffsets
@@ -211,7 +211,7 @@ def run(cluster: FakeCluster, work: Work, *, is_ordered: bool = False) -> None:
                 BrokerOffsets(session, "G"),
                 OrderedPrefetchBuffer() if is_ordered else PrefetchBuffer(),
                 "first",
-                average,
+                Averagely(),
                 is_ordered,
                 broadcast=False,
                 batch_size=32,

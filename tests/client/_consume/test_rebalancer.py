@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from roquet.allocation import ConsistentHash
 from roquet.client._consume.rebalancer import PERIOD_S
 from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.routes import QUEUES_MAX
@@ -27,13 +30,13 @@ from tests.client.consumers import (
 )
 
 
-def members(cluster: FakeCluster, *hosts: str) -> list[Consumer]:
+def members(cluster: FakeCluster, *hosts: str, **options: Any) -> list[Consumer]:
     """One running member of the group on each host."""
     started: list[Consumer] = []
     for address in hosts:
         host = cluster.sim.host(address)
         host.boot()
-        started.append(consumer(cluster, host=host))
+        started.append(consumer(cluster, host=host, **options))
 
         async def stay(member: Consumer = started[-1]) -> None:
             async with member:
@@ -196,7 +199,7 @@ def test_an_answer_that_is_no_list_of_members_changes_nothing(
 
 
 def test_a_list_without_this_member_is_asked_for_again_after_a_heartbeat(
-    cluster: FakeCluster, broker: FakeBroker
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If it is not in the list then, either, the others have all queues, and it must have none."""
     fill(broker, 0, queues=4)
@@ -207,6 +210,7 @@ def test_a_list_without_this_member_is_asked_for_again_after_a_heartbeat(
     broker.member_list = b'{"consumerIdList":["somebody"]}'
     cluster.sim.run_for(PERIOD_S + 1)
     assert of_topic(one) == set()
+    assert "no queues, the brokers do not list this member of the group: group=G" in caplog.text
     first = order.index(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     again = order.index(RequestCode.GET_CONSUMER_LIST_BY_GROUP, first + 1)
     assert RequestCode.HEART_BEAT in order[first:again]
@@ -301,3 +305,48 @@ def test_a_reset_holds_for_a_queue_that_is_being_given_to_another_member(
     fill(broker, 4, queues=2)
     cluster.run(first)
     assert got[:1] == [b"1"]
+
+
+def test_members_share_the_queues_by_the_strategy_that_they_are_given(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    fill(broker, 0, queues=16)
+    one, two = members(cluster, CLIENT, OTHER_CLIENT, strategy=ConsistentHash())
+    assert of_topic(one) | of_topic(two) == set(range(16))
+    assert not of_topic(one) & of_topic(two)
+    assert of_topic(one) != set(range(8)), "that is what AVG gives"
+
+
+class FailsForT:
+    """A strategy that fails for the topic T as long as `fails` is true; else everybody gets all."""
+
+    name = "FAILS_FOR_T"
+    fails = True
+
+    def allocate(
+        self, _group: str, _me: str, queues: Sequence[MessageQueue], _members: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        if self.fails and queues[0].topic == "T":
+            raise KeyError("a bug of the application")
+        return queues
+
+
+def test_a_strategy_that_fails_for_a_topic_leaves_its_queues_where_they_are(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(broker, 0, queues=4)
+    fill(broker, 0, topic="U", queues=2)
+    strategy = FailsForT()
+    (one,) = members(cluster, CLIENT, topics=["T", "U"], strategy=strategy)
+    assert {queue.topic for queue in one.assigned()} >= {"U"}
+    assert of_topic(one) == set()
+    assert (
+        "allocation failed, the queues stay where they are: group=G topic=T strategy=FAILS_FOR_T "
+        "queues=4 members=1" in caplog.text
+    )
+    strategy.fails = False
+    cluster.sim.run_for(PERIOD_S + 1)
+    assert of_topic(one) == {0, 1, 2, 3}
+    strategy.fails = True
+    cluster.sim.run_for(PERIOD_S + 1)
+    assert of_topic(one) == {0, 1, 2, 3}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from roquet.client._consume.allocation import Strategy
+from roquet.allocation import AllocationStrategy
 from roquet.client._consume.offsets import OffsetStore, Start
 from roquet.client._consume.prefetch import PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
@@ -27,7 +27,7 @@ class MemberContext:
     offsets: OffsetStore
     prefetch: PrefetchBuffer
     start: Start
-    strategy: Strategy
+    strategy: AllocationStrategy
     ordered: bool
     broadcast: bool
     batch_size: int

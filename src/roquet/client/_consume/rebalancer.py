@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from roquet.client._consume.allocation import allocate
+from roquet.allocation import allocate
 from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
 from roquet.client._net.routes import all_addresses, subscribe_queues
@@ -101,7 +101,37 @@ class Rebalancer:
             members = await self._member_ids(route)
         if not members:
             return None
-        return allocate(self._context.strategy, queues, members, self._session.client_id)
+        if not queues:
+            return frozenset()
+        return self._shared(topic, queues, members)
+
+    def _shared(
+        self, topic: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> frozenset[MessageQueue] | None:
+        """The strategy's answer. None if it fails, so that the queues stay where they are."""
+        strategy, me = self._context.strategy, self._session.client_id
+        if me not in members:
+            log.warning(
+                "no queues, the brokers do not list this member of the group: "
+                "group=%s topic=%s client_id=%s members=%d",
+                self._group,
+                topic,
+                me,
+                len(members),
+            )
+        try:
+            return allocate(strategy, self._group, me, queues, members)
+        except Exception:
+            log.exception(
+                "allocation failed, the queues stay where they are: "
+                "group=%s topic=%s strategy=%s queues=%d members=%d",
+                self._group,
+                topic,
+                strategy.name,
+                len(queues),
+                len(members),
+            )
+            return None
 
     async def _member_ids(self, route: Route) -> list[str]:
         """The client ids of the group's members; empty if no broker of the route returns a list.
