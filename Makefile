@@ -45,10 +45,12 @@ $(DELTA_STAMP): pyproject.toml | setup
 	$(BIN)/uv pip install --quiet --python $(DELTA)/bin/python --group dev -e '.[broker,spark]' delta-spark==$(DELTA_VERSION)
 	touch $@
 
-check: setup  ## Format, lint and types.
+check: setup  ## Format, lint, and types: on this system, and as on macOS and Windows.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin src
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 src
 
 docs: setup  ## The documentation as a site, build/docs/index.html; a link that leads nowhere is an error.
 	rm -rf build/docs

@@ -13,6 +13,7 @@ import pytest
 from roquet.common.files import (
     backup_of,
     damaged_of,
+    is_file_name,
     made_folders,
     read_with_backup,
     remove_unfinished,
@@ -116,3 +117,26 @@ def test_the_names_of_file_and_new_folders_are_synced(
         tmp_path / "a" / "b" / "file.tmp",
         tmp_path / "a" / "b",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "elsewhere", "on_windows"),
+    [
+        ("10.0.0.1@7#a", True, True),
+        ("%RETRY%group", True, True),
+        ("host:9876", True, False),
+        ("a\\b", True, False),
+        ("ends.", True, False),
+        ("ends ", True, False),
+        ("a/b", False, False),
+        ("a\0b", False, False),
+        ("..", False, False),
+        ("", False, False),
+    ],
+)
+def test_each_system_has_names_that_no_file_can_have(
+    name: str, elsewhere: bool, on_windows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for platform, allowed in ("linux", elsewhere), ("darwin", elsewhere), ("win32", on_windows):
+        monkeypatch.setattr(sys, "platform", platform)
+        assert is_file_name(name) is allowed

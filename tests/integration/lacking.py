@@ -1,21 +1,28 @@
 """Runs a program in a Python that lacks packages, or functions that other systems do not have.
 
-python lacking.py numpy,os.fork,fcntl PROGRAM ARGUMENT...
+python lacking.py numpy,os.fork,fcntl,sys.platform=win32 PROGRAM ARGUMENT...
 
-What has a dot is an attribute of a module, else it is a module with all that is in it. PROGRAM is a
-module, or a file. `asyncio` of this system needs some of them, so it is loaded before they go.
+What has a dot is an attribute, which goes, or gets the value that is given. Else it is a module,
+with all that is in it. PROGRAM is a module, or a file. Python's own modules need some of them on
+this system, so those that clients use are loaded before.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
+import concurrent.futures.thread
+import multiprocessing
+import pkgutil
 import runpy
+import ssl
+import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+LOADED_BEFORE = (asyncio, concurrent.futures.thread, multiprocessing, ssl, subprocess)
 
 
 class Hidden(MetaPathFinder):
@@ -42,9 +49,12 @@ def hide(names: Sequence[str]) -> None:
             del sys.modules[loaded]
     sys.meta_path.insert(0, Hidden(modules))
     for name in names:
-        module, _, attribute = name.rpartition(".")
-        if module:
-            vars(importlib.import_module(module)).pop(attribute, None)
+        path, _, value = name.partition("=")
+        owner, _, attribute = path.rpartition(".")
+        if value:
+            setattr(pkgutil.resolve_name(owner), attribute, value)
+        elif owner and attribute in vars(pkgutil.resolve_name(owner)):
+            delattr(pkgutil.resolve_name(owner), attribute)
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ import errno
 import logging
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -20,6 +19,7 @@ import click
 from roquet.cli.configuration import broker_config, configured
 from roquet.cli.log_lines import OneLine
 from roquet.cli.output import DRIVE_FAILED, FAILED, end
+from roquet.common.descriptors import raise_limit
 from roquet.common.memory import (
     COLLECT_ALL_PERIOD_S,
     collect_all,
@@ -140,7 +140,7 @@ def serve(name: str, host: str, make: Make) -> None:
     :param host: the address that the server binds to.
     """
     _log_to_standard_error()
-    _allow_many_files()
+    raise_limit()  # each connection and each file of the store needs a descriptor
     keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -219,21 +219,6 @@ def _log_to_standard_error() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
-def _allow_many_files() -> None:
-    """Raise the limit of open files: most systems begin with 1,024.
-
-    Each connection and each file of the store needs one.
-    """
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(ValueError, OSError):  # macOS reports "unlimited", and accepts less
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

@@ -16,6 +16,18 @@ _WRITING: Final = tuple(Lock() for _ in range(16))
 """By the path's hash: two threads that replace one file would write into the same .tmp file."""
 
 
+def not_in_file_names() -> str:
+    """The characters that this system allows in no file name."""
+    return '\0/\\:*?"<>|' if sys.platform == "win32" else "\0/"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a file or folder of this system can have this name."""
+    if sys.platform == "win32" and name.endswith((".", " ")):  # which Windows drops
+        return False
+    return name not in ("", ".", "..") and not set(name) & set(not_in_file_names())
+
+
 def backup_of(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
 

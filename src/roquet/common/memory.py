@@ -42,9 +42,11 @@ def keep_freed_memory() -> None:
 
 def physical_memory() -> int:
     """Bytes of memory in this machine."""
+    if sys.platform == "win32":
+        return UNKNOWN_SIZE
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
+    except (ValueError, OSError):
         return UNKNOWN_SIZE
 
 

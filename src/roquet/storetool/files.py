@@ -9,6 +9,7 @@ See docs/storage/files.md#names-and-sizes-are-exact.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -119,7 +120,7 @@ def _read_spans(file: DataFile, spans: Sequence[tuple[int, int]]) -> list[bytes]
     try:
         with file.path.open("rb", buffering=0) as opened:
             parts = [(start - file.start, end - start) for start, end in spans]
-            if hasattr(os, "posix_fadvise"):
+            if sys.platform == "linux":
                 for at, size in parts:
                     os.posix_fadvise(opened.fileno(), at, size, os.POSIX_FADV_WILLNEED)
             return [_read(opened, at, size) for at, size in parts]

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from roquet.client._net.tasks import attempt
-from roquet.common.files import read_with_backup, replace_with_backup
+from roquet.common.files import (
+    is_file_name,
+    not_in_file_names,
+    read_with_backup,
+    replace_with_backup,
+)
 from roquet.common.runtime import Runtime
 from roquet.errors import ConfigError, StoreError
 from roquet.protocol.bodies.tables import parse, queue_key, queue_of_key
@@ -47,10 +52,10 @@ class LocalOffsets:
             raise ConfigError(
                 "broadcast=True needs client_id: one per process, the same after each restart"
             )
-        if "/" in client_id or client_id in ("", ".", ".."):
+        if not is_file_name(client_id):
             raise ConfigError(
                 f"client_id {client_id!r} cannot be the name of a folder: "
-                "use a text without slashes, other than . and .."
+                f"use a text without any of {not_in_file_names()!r}, other than . and .."
             )
         self._folder = Path(folder or Path.home() / ".rocketmq_offsets") / client_id / group
         self._runtime = runtime

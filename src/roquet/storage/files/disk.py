@@ -7,6 +7,7 @@ import math
 import mmap
 import os
 import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -292,7 +293,7 @@ class RealDisk:
                     self._made.discard(folder)
 
     def forget_cached(self, path: Path) -> None:
-        if not hasattr(os, "posix_fadvise"):
+        if sys.platform != "linux":  # macOS and Windows cannot be told
             return
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -18,9 +18,6 @@ from roquet.errors import UnreadableFile
 
 log = logging.getLogger(__name__)
 
-_CAN_SYNC_BY_DESCRIPTOR: Final = sys.platform == "linux"
-"""On Linux fdatasync writes back a file's mapped pages; elsewhere the mapping is flushed first."""
-
 
 def tell_unreadable(path: Path, why: str) -> None:
     """Log that a file cannot be read."""
@@ -130,7 +127,7 @@ class MappedFile:
         Without MADV_RANDOM the first write to a page reads ahead into the sparse file: with a
         read-ahead of 8 MiB it took 6.2 ms instead of 12 us (decision 0003).
         """
-        if hasattr(mmap, advice):
+        if sys.platform != "win32" and hasattr(mmap, advice):
             self._map.madvise(getattr(mmap, advice))
 
     @property
@@ -247,7 +244,7 @@ class MappedFile:
             return True
 
     def _sync(self, number: int, start: int, end: int) -> None:
-        if _CAN_SYNC_BY_DESCRIPTOR:
+        if sys.platform == "linux":  # where this writes back a file's mapped pages, too
             os.fdatasync(number)
             return
         first = start - start % mmap.ALLOCATIONGRANULARITY

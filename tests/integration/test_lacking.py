@@ -1,6 +1,7 @@
-"""What works without the packages of the extras, and without those that only make it faster.
+"""What works without the packages of the extras, without those that only make it faster, and without
+what Linux has and other systems have not.
 
-The client's programs run in Pythons that lack packages; the broker runs in this one.
+The client's programs run in Pythons that lack these; the broker runs in this one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,34 @@ OPTIONAL: Final = ("numpy", "uvloop", "orjson", "lz4", "zstandard", "pyarrow", "
 ALL: Final = ",".join((*OPTIONAL, "click", "pandas", "pyspark"))
 PROGRAMS: Final = ",".join(OPTIONAL)
 """What the command may lack: all but click."""
+NOT_ON_WINDOWS: Final = [
+    f"{owner}.{name}".lstrip(".")
+    for owner, names in {
+        "": "curses fcntl grp posix pty pwd readline resource syslog termios tty",
+        "asyncio.SelectorEventLoop": "add_signal_handler remove_signal_handler "
+        "create_unix_connection create_unix_server",
+        "mmap": "MADV_DONTNEED MADV_RANDOM MAP_ANONYMOUS MAP_PRIVATE",
+        "os": "O_CLOEXEC O_DIRECTORY O_DSYNC O_NOFOLLOW O_NONBLOCK O_SYNC SEEK_DATA SEEK_HOLE WNOHANG "
+        "chown confstr copy_file_range eventfd fchdir fchmod fchown fdatasync fork forkpty fpathconf "
+        "fstatvfs getegid geteuid getgid getgroups getloadavg getpgid getpgrp getpriority getsid "
+        "getuid killpg lchown lockf memfd_create mkfifo mknod nice openpty pathconf pidfd_open pipe2 "
+        "posix_fadvise posix_fallocate posix_spawn pread preadv pwrite pwritev readv register_at_fork "
+        "sched_getaffinity sched_yield sendfile setgid setpgid setpriority setsid setuid splice "
+        "statvfs sync sysconf tcgetpgrp timerfd_create ttyname umask uname wait wait3 wait4 waitid "
+        "writev",
+        "select": "epoll poll",
+        "signal": "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGTSTP SIGUSR1 "
+        "SIGUSR2 alarm getitimer pause pthread_kill pthread_sigmask setitimer siginterrupt "
+        "sigpending sigtimedwait sigwait sigwaitinfo",
+        "socket": "AF_NETLINK AF_PACKET CMSG_LEN MSG_DONTWAIT MSG_NOSIGNAL SCM_RIGHTS "
+        "SOCK_CLOEXEC SOCK_NONBLOCK SO_BINDTODEVICE SO_PEERCRED SO_REUSEPORT TCP_CORK "
+        "TCP_DEFER_ACCEPT TCP_INFO TCP_QUICKACK TCP_USER_TIMEOUT recv_fds send_fds sethostname",
+        "time": "CLOCK_BOOTTIME CLOCK_MONOTONIC CLOCK_REALTIME clock_getres clock_gettime "
+        "clock_gettime_ns pthread_getcpuclockid tzset",
+    }.items()
+    for name in names.split()
+]
+"""Modules, and attributes of modules, that Linux has and Windows has not."""
 HINT: Final = "pip install 'roquet[broker]'"
 
 
@@ -33,6 +62,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def run(lacking: str, program: str, *arguments: str) -> tuple[int | None, str, str]:
+    """Exit code, standard output and standard error of a program in a Python that lacks things."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(HERE / "lacking.py"),
@@ -48,6 +78,14 @@ async def run(lacking: str, program: str, *arguments: str) -> tuple[int | None, 
 
 @pytest.mark.parametrize("lacking", [*OPTIONAL, ALL])
 async def test_a_client_needs_no_package_but_its_own(cluster: Cluster, lacking: str) -> None:
+    ended = await run(lacking, str(HERE / "round_trip.py"), cluster.name_server, "orders")
+
+    assert ended == (0, "received 10\n", "")
+
+
+async def test_a_client_needs_nothing_that_windows_lacks(cluster: Cluster) -> None:
+    lacking = ",".join([*NOT_ON_WINDOWS, "uvloop", "sys.platform=win32"])
+
     ended = await run(lacking, str(HERE / "round_trip.py"), cluster.name_server, "orders")
 
     assert ended == (0, "received 10\n", "")
