@@ -101,7 +101,7 @@ async def keys_on(name_server: str, read_from: str) -> Counter[str]:
             offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
             while offset < end:
                 pulled = await consumer.pull(queue, offset)
-                keys.update(record.properties[KEYS] for record in pulled.records)
+                keys.update(message.properties[KEYS] for message in pulled.messages)
                 offset = pulled.next_offset
     return keys
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         RouteNotFound,
         TlsError,
     )
-    from roquet.protocol.records.compression import plain_body
     from roquet.protocol.records.message import Message, MessageQueue
     from roquet.protocol.remoting.signing import Credentials
     from roquet.transport.tls import Tls
@@ -76,7 +75,6 @@ __all__ = [
     "TransactionState",
     "allocation",
     "dev",
-    "plain_body",
 ]
 
 _HOMES = {
@@ -100,7 +98,6 @@ _HOMES = {
     "TransactionState": "client.transactions",
     "allocation": "allocation",
     "dev": "dev",
-    "plain_body": "protocol.records.compression",
 }
 """Public name -> the module that defines it; all other public names are defined in `errors`."""
 

@@ -48,7 +48,7 @@ def test_a_pull_brings_messages_and_where_to_go_on(
             assert await r.queues("T") == [QUEUE]
             assert (await r.min_offset(QUEUE), await r.max_offset(QUEUE)) == (0, 5)
             result = await r.pull(QUEUE, 1, max_messages=3)
-            assert [record.body for record in result.records] == [b"1", b"2", b"3"]
+            assert [message.body for message in result.messages] == [b"1", b"2", b"3"]
             assert (result.status, result.next_offset) == (PullStatus.FOUND, 4)
             assert (result.min_offset, result.max_offset) == (0, 5)
 
@@ -62,7 +62,7 @@ def test_many_pulls_at_once_bring_what_each_of_them_brings(
     async def read() -> None:
         async with reader(cluster) as r:
             results = await r.pull_all(QUEUE, [3, 0, 9], max_messages=2)
-            assert [[record.body for record in result.records] for result in results] == [
+            assert [[message.body for message in result.messages] for result in results] == [
                 [b"3", b"4"],
                 [b"0", b"1"],
                 [],
@@ -115,7 +115,7 @@ def test_records_have_exactly_the_wanted_tags_while_the_body_is_as_the_broker_se
     async def read() -> None:
         async with reader(cluster) as r:
             result = await r.pull(QUEUE, 0, tags="Aa")
-            assert [record.body for record in result.records] == [b"1", b"3"]
+            assert [message.body for message in result.messages] == [b"1", b"3"]
             assert b"BB" in result.body  # has the same hash code
 
     fill(broker, 4)
@@ -135,7 +135,7 @@ def test_other_answers_say_where_to_go_on_as_well(cluster: FakeCluster, broker: 
                 (PullStatus.OFFSET_ILLEGAL, 4),
                 (PullStatus.NO_MATCHED, 4),
             ]
-            assert all(answer.records == [] for answer in answers)
+            assert all(answer.messages == [] for answer in answers)
 
     fill(broker, 4)
     cluster.run(read)
@@ -266,7 +266,7 @@ def test_everything_is_still_answered_when_only_the_slave_is_left(
             kill(cluster, broker)
             assert await r.queues("T") == [QUEUE]
             assert (await r.min_offset(QUEUE), await r.max_offset(QUEUE)) == (0, 2)
-            assert len((await r.pull(QUEUE, 0)).records) == 2
+            assert len((await r.pull(QUEUE, 0)).messages) == 2
             await r.commit("G", QUEUE, 2)
             assert await r.committed("G", QUEUE) == 2
 

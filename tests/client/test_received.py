@@ -6,10 +6,11 @@ import asyncio
 import logging
 import zlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from roquet.client.received import DEAD_LETTER_LEVEL, ReceivedMessage, received
+from roquet.client.received import DEAD_LETTER_LEVEL, ReceivedMessage
 from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.records.layout import checksum
 from roquet.protocol.records.message import MessageQueue, join_properties
@@ -41,7 +42,7 @@ def record(topic: str = "T", body: bytes = b"hi", sys_flag: int = 0, **propertie
 
 
 def opened(of: Record, settled: list[int | None] | None = None) -> ReceivedMessage:
-    return received(of, "broker-a", 2, (settled if settled is not None else []).append)
+    return ReceivedMessage(of, "broker-a", 2, (settled if settled is not None else []).append)
 
 
 def test_everything_the_record_has_is_there() -> None:
@@ -64,6 +65,40 @@ def test_everything_the_record_has_is_there() -> None:
         2,
         8,
     )
+    assert (message.born_host, message.store_host) == ("10.0.0.1:10911", "10.0.0.1:10911")
+
+
+def test_where_its_queue_began_and_ended_is_there_if_it_was_pulled() -> None:
+    pulled = ReceivedMessage(record(), "broker-a", 0, bounds=(2, 9))
+    assert (pulled.min_offset, pulled.max_offset) == (2, 9)
+    found = ReceivedMessage(record(), "broker-a", 0)
+    assert (found.min_offset, found.max_offset) == (None, None)
+
+
+def test_what_is_decoded_once_stays() -> None:
+    message = opened(record(body=zlib.compress(b"hello"), sys_flag=1, KEYS="k"))
+    assert message.body is message.body
+    assert message.properties is message.properties
+    assert message.queue is message.queue
+
+
+def test_its_text_names_it_and_leaves_the_body_out() -> None:
+    damaged = replace(record(body=bytes(1 << 20), TAGS="a", KEYS="k", UNIQ_KEY="U"), body_crc=1)
+    assert repr(opened(damaged)) == (
+        "ReceivedMessage(topic='T', queue='T@broker-a:3', queue_offset=5, message_id='U', "
+        "tags='a', keys=('k',), stored_body=1048576 bytes)"
+    )
+
+
+async def test_a_message_of_no_consumer_cannot_be_settled() -> None:
+    message = ReceivedMessage(record(UNIQ_KEY="U"), "broker-a", 0)
+    with pytest.raises(MessageError, match=r"ack\(\) of message U: only messages of a Consumer"):
+        message.ack()
+    with pytest.raises(MessageError, match=r"retry\(\) of message U: only messages of a Consumer"):
+        message.retry()
+    with pytest.raises(MessageError, match="only messages of a Consumer"):
+        async with message:
+            pytest.fail("the block must not run")
 
 
 def test_without_a_unique_key_the_broker_s_id_is_the_id() -> None:
@@ -78,9 +113,11 @@ def test_a_message_that_comes_again_has_the_topic_it_was_sent_to() -> None:
 
 def test_a_compressed_body_comes_as_it_was_if_it_is_not_too_large() -> None:
     compressed = record(body=zlib.compress(b"hello"), sys_flag=1)
-    assert received(compressed, "broker-a", 0, uncompressed_max=5).body == b"hello"
+    assert ReceivedMessage(compressed, "broker-a", 0, uncompressed_max=5).body == b"hello"
+    too_large = ReceivedMessage(compressed, "broker-a", 0, uncompressed_max=4)
     with pytest.raises(MessageError, match="has more than 4 when it is decompressed"):
-        received(compressed, "broker-a", 0, uncompressed_max=4)
+        _ = too_large.body
+    assert too_large.stored_body == compressed.body
 
 
 @pytest.mark.parametrize(
@@ -93,8 +130,13 @@ def test_a_compressed_body_comes_as_it_was_if_it_is_not_too_large() -> None:
     ],
 )
 def test_a_body_that_is_not_the_one_that_was_stored_is_refused(damaged: Record) -> None:
-    with pytest.raises(DamagedBody, match="does not have the checksum stored with it"):
-        opened(damaged)
+    message = opened(damaged)
+    with pytest.raises(DamagedBody, match="does not have the checksum stored with it") as raised:
+        _ = message.body
+    assert "message 0A00000100002A9F00000000000003E8 of T@broker-a:3 at offset 5: the body" in str(
+        raised.value
+    )
+    assert (message.topic, message.stored_body) == ("T", damaged.body)
 
 
 @pytest.mark.parametrize("body", [b"", b"hi", bytes(4096)])
@@ -146,11 +188,11 @@ def test_how_long_it_waits_may_be_said() -> None:
     assert settled == [5, -1]
 
 
-@pytest.mark.parametrize("level", [1 << 31, -(1 << 31) - 1, 1 << 64])
-def test_a_delay_level_that_no_broker_has_settles_nothing(level: int) -> None:
+@pytest.mark.parametrize("level", [1 << 31, -(1 << 31) - 1, 1 << 64, "3", None, 1.5, True])
+def test_a_delay_level_that_no_broker_has_settles_nothing(level: Any) -> None:
     settled: list[int | None] = []
     message = opened(record(), settled)
-    with pytest.raises(MessageError, match=f"delay_level is {level}"):
+    with pytest.raises(MessageError, match=f"delay_level is {level!r}"):
         message.retry(level)
     assert settled == []
     message.retry(2)

@@ -107,7 +107,7 @@ def test_single_pulls_may_have_an_expression(sim: Simulation) -> None:
         async with world.reader() as reader:
             (queue, *_) = await reader.queues("T")
             found = await reader.pull(queue, 0, tags=Sql("number > 6"))
-            assert [int(record.body) for record in found.records] == [7, 8, 9]
+            assert [int(message.body) for message in found.messages] == [7, 8, 9]
             assert found.next_offset == 10
             nothing = await reader.pull(queue, 0, tags=Sql("number > 60"))
             assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED, 10)

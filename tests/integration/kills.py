@@ -17,13 +17,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from zlib import decompress
 
 from roquet.client.producer import Producer, SendResult, SendStatus
 from roquet.client.pull_consumer import PullConsumer
+from roquet.client.received import ReceivedMessage
 from roquet.errors import RoquetError
-from roquet.protocol.records.message import COMPRESSED, UNIQ_KEY, Message
-from roquet.protocol.records.record import Record
+from roquet.protocol.records.message import Message
 from tests.interop.roquet_cluster import RoquetBroker
 from tests.interop.stored import log_queues
 from tests.interop.wire import has_topic
@@ -58,11 +57,13 @@ class Found:
     body: str
 
 
-def found_by_us(record: Record) -> Found:
-    body = decompress(record.body) if record.sys_flag & COMPRESSED else record.body
-    unique_key = record.properties[UNIQ_KEY]
+def found_by_us(message: ReceivedMessage) -> Found:
     return Found(
-        record.queue_id, record.queue_offset, unique_key, record.offset_message_id, body.decode()
+        message.queue.queue_id,
+        message.queue_offset,
+        message.message_id,
+        message.offset_message_id,
+        message.body.decode(),
     )
 
 
@@ -248,7 +249,7 @@ async def read_by_us(name_server: str) -> list[Found]:
             at, end = await reader.min_offset(queue), await reader.max_offset(queue)
             while at < end:
                 pulled = await reader.pull(queue, at)
-                found += [found_by_us(record) for record in pulled.records]
+                found += [found_by_us(message) for message in pulled.messages]
                 at = pulled.next_offset
         return found
 

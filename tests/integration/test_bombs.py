@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import zlib
 
-from roquet import Consumer, MessageQueue, Producer, PullConsumer
+import pytest
+
+from roquet import Consumer, MessageError, MessageQueue, Producer, PullConsumer
 from roquet.dev import Cluster
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from tests.interop import wire
@@ -46,8 +48,10 @@ async def test_a_bomb_stops_no_group_and_is_a_dead_letter_in_the_end() -> None:
             assert found == [b"before", b"behind"]
             while await end_of(reader, DEAD) == 0:
                 assert await consumer.get_many(timeout_ms=500) == []
-            (letter,) = (await reader.pull(DEAD, 0)).records
-            assert (letter.body, letter.properties["UNIQ_KEY"]) == (BOMB, "BOMB")
+            (letter,) = (await reader.pull(DEAD, 0)).messages
+            assert (letter.stored_body, letter.message_id) == (BOMB, "BOMB")
+            with pytest.raises(MessageError, match="when it is decompressed"):
+                _ = letter.body
             assert await consumer.get_many(timeout_ms=500) == []
 
 

@@ -262,7 +262,7 @@ async def test_our_single_pulls_at_apaches_broker(
     async with PullConsumer(apaches.namesrv) as reader:
         (queue,) = await reader.queues("Single")
         answer = await reader.pull(queue, 0, tags=Sql(SQL))
-        assert [int(record.body) for record in answer.records] == WANTED
+        assert [int(message.body) for message in answer.messages] == WANTED
         with pytest.raises(ResponseError) as refused:
             await reader.pull(queue, 0, tags=Sql("number > > 3"))
         assert refused.value.code == 23

@@ -127,9 +127,9 @@ async def test_results_tell_where_the_messages_are(broker: ApacheBroker, topic: 
         await routed(broker, topic)
         for result in (single, *batch):
             assert result.status is SendStatus.SEND_OK
-            (record, *_) = (await reader.pull(result.queue, result.queue_offset)).records
-            assert record.offset_message_id == result.offset_message_id
-            assert record.properties["UNIQ_KEY"] == result.message_id
+            (message, *_) = (await reader.pull(result.queue, result.queue_offset)).messages
+            assert message.offset_message_id == result.offset_message_id
+            assert message.message_id == result.message_id
 
 
 async def test_apache_s_tools_find_a_message_by_the_id_we_gave_it(
@@ -344,7 +344,7 @@ async def test_a_failed_message_comes_again_after_ten_seconds_and_then_among_the
 
     async with PullConsumer(broker.namesrv) as reader:
         (queue,) = await reader.queues(f"%DLQ%{group}")
-        (dead,) = (await reader.pull(queue, 0, hold_ms=10_000)).records
+        (dead,) = (await reader.pull(queue, 0, hold_ms=10_000)).messages
     assert dead.body == b"poison"
 
 
@@ -372,7 +372,7 @@ async def test_in_order_a_failed_message_comes_again_before_those_behind_it_and_
     async with PullConsumer(broker.namesrv) as reader:
         await routed(broker, f"%DLQ%{group}")
         (queue,) = await reader.queues(f"%DLQ%{group}")
-        (dead,) = (await reader.pull(queue, 0, hold_ms=10_000)).records
+        (dead,) = (await reader.pull(queue, 0, hold_ms=10_000)).messages
     assert dead.body == b"poison"
 
 
@@ -477,7 +477,7 @@ async def test_queues_are_read_by_offset(broker: ApacheBroker, topic: str) -> No
         assert (await reader.min_offset(queue), await reader.max_offset(queue)) == (0, 10)
 
         found = await reader.pull(queue, 3, max_messages=4)
-        assert [record.body for record in found.records] == [b"3", b"4", b"5", b"6"]
+        assert [message.body for message in found.messages] == [b"3", b"4", b"5", b"6"]
         assert (found.status, found.next_offset, found.min_offset, found.max_offset) == (
             PullStatus.FOUND,
             7,
@@ -486,7 +486,7 @@ async def test_queues_are_read_by_offset(broker: ApacheBroker, topic: str) -> No
         )
 
         tagged = await reader.pull(queue, 0, tags="B")
-        assert [record.body for record in tagged.records] == [b"1", b"3", b"5", b"7", b"9"]
+        assert [message.body for message in tagged.messages] == [b"1", b"3", b"5", b"7", b"9"]
         assert (await reader.pull(queue, 0, tags="none")).status is PullStatus.NO_MATCHED
 
         assert (await reader.pull(queue, 10)).status is PullStatus.NO_NEW
@@ -507,7 +507,7 @@ async def test_a_held_pull_is_answered_when_a_message_comes(
         await asyncio.sleep(0.5)
         assert not pull.done()
         await producer.send(topic, b"second", queue=queue)
-        assert [record.body for record in (await pull).records] == [b"second"]
+        assert [message.body for message in (await pull).messages] == [b"second"]
 
 
 async def test_progress_can_be_read_and_set(broker: ApacheBroker, topic: str) -> None:

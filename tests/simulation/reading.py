@@ -46,12 +46,12 @@ class BrokerReader:
                 assert first > offset, f"{queue} at {offset} of {end}: {result.status}"
                 offset = first  # what stood there was deleted meanwhile
                 continue
-            for record in result.records:
-                assert record.queue_offset == offset, (
-                    f"{queue}: offset {record.queue_offset} where {offset} is due"
+            for message in result.messages:
+                assert message.queue_offset == offset, (
+                    f"{queue}: offset {message.queue_offset} where {offset} is due"
                 )
-                key = record.properties[KEYS]
-                assert record.body == body_of(key), f"{key} has another body"
+                key = message.properties[KEYS]
+                assert message.body == body_of(key), f"{key} has another body"
                 yield key
                 offset += 1
             assert result.next_offset == offset

@@ -9,24 +9,24 @@ from typing import Any
 import pyarrow as pa
 
 from roquet.client.pull_consumer import PullConsumer
-from roquet.protocol.records.record import Record
+from roquet.client.received import ReceivedMessage
 
 ROW = pa.schema({"body": pa.binary(), "shardingKey": pa.string()})
 
 
-def stored(name_server: str, topic: str) -> list[Record]:
+def stored(name_server: str, topic: str) -> list[ReceivedMessage]:
     """Every message of the topic, queue by queue, in the order of each."""
     return asyncio.run(_stored(name_server, topic))
 
 
-async def _stored(name_server: str, topic: str) -> list[Record]:
+async def _stored(name_server: str, topic: str) -> list[ReceivedMessage]:
     async with PullConsumer(name_server, timeout_ms=20_000) as reader:
-        found: list[Record] = []
+        found: list[ReceivedMessage] = []
         for queue in await reader.queues(topic):
             at, end = max(await reader.min_offset(queue), 0), await reader.max_offset(queue)
             while at < end:
                 pulled = await reader.pull(queue, at)
-                found += pulled.records
+                found += pulled.messages
                 at = pulled.next_offset
         return found
 
@@ -49,6 +49,6 @@ def then(batches: Iterator[pa.RecordBatch], do: Callable[[], None]) -> Iterator[
     do()
 
 
-def numbers(records: list[Record]) -> list[int]:
+def numbers(records: list[ReceivedMessage]) -> list[int]:
     """What `numbered` made, as it was found."""
     return [int(record.body) for record in records]

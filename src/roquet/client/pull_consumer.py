@@ -19,6 +19,7 @@ from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.protocol.bodies.tables import MASTER_ID, Route, Subscription
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import MessageQueue, check_group
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -45,6 +46,8 @@ class PullConsumer(Client):
         slave; the master if there is no slave. "slave-only": only slaves.
     :param timeout_ms: the time in ms for each call to one broker process. When a call fails, the
         next replica is asked.
+    :param uncompressed_max: maximum size in bytes of a body after decompression. The `body` of a
+        message with a larger one raises `MessageError`.
     :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     :raises MessageError: the group name is not allowed.
@@ -57,6 +60,7 @@ class PullConsumer(Client):
         group: str = "roquet-pull",
         read_from: ReadFrom = "any",
         timeout_ms: int = 3000,
+        uncompressed_max: int = UNCOMPRESSED_MAX,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
@@ -64,6 +68,7 @@ class PullConsumer(Client):
         self._group = group
         self._read_from = read_from
         self._timeout_ms = timeout_ms
+        self._uncompressed_max = uncompressed_max
         self._checked: set[Subscription] = set()
         self._suggested: dict[MessageQueue, int] = {}
 
@@ -185,7 +190,14 @@ class PullConsumer(Client):
     def _result(
         self, queue: MessageQueue, response: Command, at: BrokerAddress, subscription: Subscription
     ) -> PullResult:
-        result = pull_result(response, at.address, subscription, of_master=at.is_master)
+        result = pull_result(
+            response,
+            at.address,
+            subscription,
+            of_master=at.is_master,
+            broker_name=queue.broker_name,
+            uncompressed_max=self._uncompressed_max,
+        )
         # A slave that found nothing may only lag: the next pull goes to the master again.
         found = result.status is PullStatus.FOUND or at.is_master
         self._suggested[queue] = result.suggested_broker_id if found else MASTER_ID

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
@@ -12,7 +11,7 @@ from roquet.common.java import INT_MAX, INT_MIN
 from roquet.errors import MessageError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX, plain_body
 from roquet.protocol.records.message import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, MessageQueue
-from roquet.protocol.records.record import Record
+from roquet.protocol.records.record import Record, host_text
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +21,10 @@ DEAD_LETTER_LEVEL: Final = -1
 """The delay level that sends a message to the dead letter topic."""
 
 
-@dataclass(frozen=True)
 class ReceivedMessage:
-    """A message that a consumer received.
+    """A message as a consumer, a pull, a query or a request's reply returns it.
 
-    It is settled in one of three ways:
+    A message of a `Consumer` is settled in one of three ways:
 
     - by asking for the next message: `async for message in consumer` acknowledges the one before;
     - by `async with message:`, which acknowledges it at the end of the block. An exception in the
@@ -34,35 +32,186 @@ class ReceivedMessage:
       no `Exception`, such as `asyncio.CancelledError`, pass through and settle nothing;
     - by `message.ack()` or `message.retry()`.
 
-    A message that is not settled is delivered again, to the next consumer of its queue.
+    A message that is not settled is delivered again, to the next consumer of its queue. Messages of
+    others than a `Consumer` cannot be settled.
 
-    `topic` is the topic that the message was sent to, also in later deliveries; `queue` and
-    `queue_offset` say where it is stored now. `properties` includes the system properties. `body`
-    is decompressed. `message_id` is the unique key, which the producer made; `offset_message_id`
-    is the broker's. Times are milliseconds since 1970.
+    Properties and body are decoded when they are first asked for. Times are milliseconds since
+    1970. Clients make the messages; two messages are equal only if they are the same object.
+
+    :param bounds: `min_offset` and `max_offset`.
+    :param uncompressed_max: maximum size of the decompressed body in bytes.
     """
 
-    topic: str
-    body: bytes
-    tags: str | None
-    keys: tuple[str, ...]
-    properties: Mapping[str, str]
-    message_id: str
-    offset_message_id: str
-    queue: MessageQueue
-    queue_offset: int
-    physical_offset: int
-    born_time_ms: int
-    store_time_ms: int
-    reconsume_times: int
-    flag: int
-    sys_flag: int
-    _settle: Settle | None = field(default=None, repr=False, compare=False)
+    __slots__ = (
+        "_body",
+        "_bounds",
+        "_broker_name",
+        "_properties",
+        "_queue",
+        "_record",
+        "_settle",
+        "_uncompressed_max",
+        "reconsume_times",
+    )
+
+    def __init__(
+        self,
+        record: Record,
+        broker_name: str,
+        reconsume_times: int,
+        settle: Settle | None = None,
+        bounds: tuple[int, int] | None = None,
+        uncompressed_max: int = UNCOMPRESSED_MAX,
+    ) -> None:
+        self._record = record
+        self._broker_name = broker_name
+        self._settle = settle
+        self._bounds = bounds
+        self._uncompressed_max = uncompressed_max
+        self._properties: dict[str, str] | None = None
+        self._body: bytes | None = None
+        self._queue: MessageQueue | None = None
+        self.reconsume_times = reconsume_times
+
+    @property
+    def topic(self) -> str:
+        """The topic that the message was sent to, also in later deliveries."""
+        return self.properties.get(RETRY_TOPIC, self._record.topic)
+
+    @property
+    def body(self) -> bytes:
+        """The body as it was sent, decompressed.
+
+        :raises DamagedBody: the stored body does not match its checksum.
+        :raises MessageError: the body cannot be decompressed, or is too large. A `Consumer` does
+            not deliver such messages; of a pull all other messages can be used.
+        """
+        if self._body is None:
+            record = self._record
+            try:
+                self._body = plain_body(
+                    record.body, record.sys_flag, self._uncompressed_max, record.body_crc
+                )
+            except MessageError as error:
+                raise type(error)(
+                    f"message {self.message_id} of {self.queue} at offset {self.queue_offset}: "
+                    f"{error}"
+                ) from error
+        return self._body
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as it is stored, perhaps compressed, also if it cannot be decoded."""
+        return self._record.body
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All properties, including the system properties."""
+        if self._properties is None:
+            self._properties = self._record.properties
+        return self._properties
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, or None."""
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The words by which the message can be queried."""
+        return tuple(self.properties.get(KEYS, "").split())
+
+    @property
+    def message_id(self) -> str:
+        """The unique key, which the producer made; else the offset message id."""
+        return self.properties.get(UNIQ_KEY) or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """The broker's id, which names host and physical offset. That of a reply is not known: ''.
+
+        See docs/protocol/messages.md#offset-message-id.
+        """
+        return self._record.offset_message_id if self._record.store_host else ""
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue in which the message is stored now."""
+        if self._queue is None:
+            record = self._record
+            self._queue = MessageQueue(record.topic, self._broker_name, record.queue_id)
+        return self._queue
+
+    @property
+    def queue_offset(self) -> int:
+        """Where the message is stored now in `queue`. That of a reply is not known: -1."""
+        return self._record.queue_offset
+
+    @property
+    def physical_offset(self) -> int:
+        """Where the message is stored now in the broker's commit log; -1 for a reply."""
+        return self._record.physical_offset
+
+    @property
+    def min_offset(self) -> int | None:
+        """The offset of the oldest message of the queue when this one was pulled.
+
+        None if it was not pulled from a queue: a reply, a message found by key or id.
+        """
+        return None if self._bounds is None else self._bounds[0]
+
+    @property
+    def max_offset(self) -> int | None:
+        """The offset that the queue's next message had when this one was pulled, else None.
+
+        `max_offset - queue_offset - 1` messages were behind this one.
+        """
+        return None if self._bounds is None else self._bounds[1]
+
+    @property
+    def born_time_ms(self) -> int:
+        """When the producer made the message."""
+        return self._record.born_ms
+
+    @property
+    def store_time_ms(self) -> int:
+        """When the broker stored the message."""
+        return self._record.store_ms
+
+    @property
+    def born_host(self) -> str:
+        """The producer's `address:port` as the broker saw it; empty if it is not known."""
+        return host_text(self._record.born_host) if self._record.born_host else ""
+
+    @property
+    def store_host(self) -> str:
+        """The broker's `address:port`; empty if it is not known."""
+        return host_text(self._record.store_host) if self._record.store_host else ""
+
+    @property
+    def flag(self) -> int:
+        """The application's number."""
+        return self._record.flag
+
+    @property
+    def sys_flag(self) -> int:
+        """The protocol's bits (docs/protocol/messages.md#sysflag)."""
+        return self._record.sys_flag
+
+    def __repr__(self) -> str:
+        return (
+            f"ReceivedMessage(topic={self.topic!r}, queue={str(self.queue)!r}, "
+            f"queue_offset={self.queue_offset}, message_id={self.message_id!r}, "
+            f"tags={self.tags!r}, keys={self.keys!r}, "
+            f"stored_body={len(self._record.body)} bytes)"
+        )
 
     def ack(self) -> None:
-        """Acknowledge the message. Only the first call of `ack` or `retry` has an effect."""
-        if self._settle is not None:
-            self._settle(None)
+        """Acknowledge the message. Only the first call of `ack` or `retry` has an effect.
+
+        :raises MessageError: it is no message of a `Consumer`.
+        """
+        self._settled_by("ack")(None)
 
     def retry(self, delay_level: int = 0) -> None:
         """Have the message delivered again later: after 10 s, then 30 s, 1 min, ... 2 h.
@@ -74,17 +223,27 @@ class ReceivedMessage:
         :param delay_level: the broker's delay level (by default 1 is 1 s, 2 is 5 s, 3 is 10 s ...)
             of the next delivery. 0 means the usual one; -1 moves the message to the dead letter
             topic now.
-        :raises MessageError: the level is not a 32-bit number; the message is not settled.
+        :raises MessageError: the level is not a 32-bit number, or it is no message of a
+            `Consumer`; the message is not settled.
         """
-        if not INT_MIN <= delay_level <= INT_MAX:
+        settle = self._settled_by("retry")
+        if type(delay_level) is not int or not INT_MIN <= delay_level <= INT_MAX:
             raise MessageError(
-                f"delay_level is {delay_level}: allowed are 32-bit numbers, -1 for the dead letter "
-                "topic, 0 for the usual delay, from 1 on for the broker's levels"
+                f"delay_level is {delay_level!r}: allowed are 32-bit numbers, -1 for the dead "
+                "letter topic, 0 for the usual delay, from 1 on for the broker's levels"
             )
-        if self._settle is not None:
-            self._settle(delay_level)
+        settle(delay_level)
+
+    def _settled_by(self, method: str) -> Settle:
+        if self._settle is None:
+            raise MessageError(
+                f"{method}() of message {self.message_id}: only messages of a Consumer are "
+                "settled; who pulls commits offsets with PullConsumer.commit"
+            )
+        return self._settle
 
     async def __aenter__(self) -> Self:
+        self._settled_by("async with")
         return self
 
     async def __aexit__(
@@ -106,38 +265,3 @@ class ReceivedMessage:
         )
         self.retry()
         return True
-
-
-def received(
-    record: Record,
-    broker_name: str,
-    reconsume_times: int,
-    settle: Settle | None = None,
-    uncompressed_max: int = UNCOMPRESSED_MAX,
-) -> ReceivedMessage:
-    """A stored record as a consumer receives it.
-
-    :param uncompressed_max: maximum size of the decompressed body in bytes.
-    :raises DamagedBody: the body does not match its checksum.
-    :raises MessageError: the body cannot be decompressed, or is larger than `uncompressed_max`.
-    """
-    properties = record.properties
-    offset_message_id = record.offset_message_id
-    return ReceivedMessage(
-        properties.get(RETRY_TOPIC, record.topic),
-        plain_body(record.body, record.sys_flag, uncompressed_max, record.body_crc),
-        properties.get(TAGS),
-        tuple(properties.get(KEYS, "").split()),
-        properties,
-        properties.get(UNIQ_KEY, offset_message_id),
-        offset_message_id,
-        MessageQueue(record.topic, broker_name, record.queue_id),
-        record.queue_offset,
-        record.physical_offset,
-        record.born_ms,
-        record.store_ms,
-        reconsume_times,
-        record.flag,
-        record.sys_flag,
-        settle,
-    )

@@ -18,7 +18,7 @@ from roquet.client._net.tasks import attempt
 from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client.config import ClientConfig
 from roquet.client.producer import Producer, ProducerOptions
-from roquet.client.received import ReceivedMessage, received
+from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.errors import RoquetError, RouteNotFound
 from roquet.protocol.headers.transactions import (
@@ -248,7 +248,9 @@ class CheckBacks:
         try:
             async with self._slots:
                 state = TransactionState(
-                    await self._check(received(record, header.bname or "", record.reconsume_times))
+                    await self._check(
+                        ReceivedMessage(record, header.bname or "", record.reconsume_times)
+                    )
                 )
         except Exception:
             log.exception(

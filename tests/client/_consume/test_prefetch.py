@@ -132,9 +132,16 @@ def test_a_body_that_cannot_be_delivered_is_an_error() -> None:
     compressed = Delivery(replace(RECORD, sys_flag=1), "b", process_queue, 0)
 
     with pytest.raises(DamagedBody):
-        Settled(damaged)
+        _ = Settled(damaged).message.body
     with pytest.raises(MessageError):
-        Settled(compressed)
+        _ = Settled(compressed).message.body
+
+
+def test_each_delivery_knows_the_bounds_of_its_queue() -> None:
+    delivery = Delivery(RECORD, "b", ProcessQueue(0), 0, (2, 9))
+    for each in (delivery, delivery.again()):
+        message = Settled(each).message
+        assert (message.min_offset, message.max_offset) == (2, 9)
 
 
 # the buffer

@@ -13,7 +13,7 @@ from roquet.protocol.headers.pull import COMMIT_OFFSET, SUSPEND, PullAnswer, Pul
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from tests.protocol.examples import RECORD, STORED
+from tests.protocol.examples import STORED
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 SUBSCRIPTION = Subscription("T", "TagA", 7)
@@ -58,16 +58,19 @@ def test_an_answer_of_each_status_has_its_offsets(status: PullStatus) -> None:
     assert result.status is status
     assert (result.next_offset, result.min_offset, result.max_offset) == (6, 2, 9)
     assert (result.suggested_broker_id, result.of_master) == (1, True)
-    assert result.records == []
+    assert result.messages == []
 
 
 def test_messages_are_those_of_an_answer_that_found_some() -> None:
     found = Command(ResponseCode.SUCCESS, ANSWER, STORED)
     other = Command(ResponseCode.PULL_NOT_FOUND, ANSWER, STORED)
 
-    assert pull_result(found, "b:1", SUBSCRIPTION).records == [RECORD]
-    assert pull_result(other, "b:1", SUBSCRIPTION).records == []
-    assert pull_result(found, "b:1", Subscription("T", "TagB")).records == []
+    assert (
+        pull_result(found, "b:1", SUBSCRIPTION, broker_name="a").messages[0].queue.broker_name
+        == "a"
+    )
+    assert pull_result(other, "b:1", SUBSCRIPTION).messages == []
+    assert pull_result(found, "b:1", Subscription("T", "TagB")).messages == []
     assert not pull_result(found, "b:1", SUBSCRIPTION, of_master=False).of_master
 
 

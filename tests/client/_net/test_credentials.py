@@ -100,7 +100,7 @@ def test_each_of_many_pulls_at_once_is_signed(cluster: FakeCluster, checking: Fa
         async with reader:
             (queue, *_) = await reader.queues("T")
             results = await reader.pull_all(queue, range(3), max_messages=1)
-        return [record.body for result in results for record in result.records]
+        return [message.body for result in results for message in result.messages]
 
     assert cluster.run(pull) == [b"0", b"1", b"2"]
     assert (

@@ -6,6 +6,7 @@ See docs/protocol/producing.md#request-and-reply.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -19,9 +20,10 @@ from roquet.protocol.records.message import (
     CORRELATION_ID,
     REPLY_TO_CLIENT,
     Message,
-    MessageQueue,
+    join_properties,
 )
 from tests.client.served import NAME_SERVER, QUEUES, Served
+from tests.protocol.examples import RECORD
 from tests.simulation.simulation import Host
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
@@ -192,8 +194,7 @@ def test_the_reply_goes_over_the_broker_that_had_the_request(served: Served) -> 
 
 async def test_a_reply_cannot_be_delayed() -> None:
     properties = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "10.0.0.1@1", CLUSTER: "C"}
-    request = ReceivedMessage(
-        "T", b"?", None, (), properties, "U", "", MessageQueue("T", "a", 0), 0, 0, 0, 0, 0, 0, 0
-    )
+    record = replace(RECORD, properties_text=join_properties(properties))
+    request = ReceivedMessage(record, "a", 0)
     with pytest.raises(MessageError, match="a reply cannot be delayed"):
         await Producer("10.0.0.1:9876", "P").reply(request, b"!", delay_level=1)

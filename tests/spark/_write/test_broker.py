@@ -23,7 +23,7 @@ def test_intents_are_stored_one_after_the_other_and_can_be_pulled_at_once() -> N
             assert await masters.write_intent(beside, b"%d" % number) == number
             assert await masters.end_of(intents) == number + 1
         pulled = await masters.pull(intents, 1)
-        assert [record.body for record in pulled.records] == [b"1", b"2"]
+        assert [message.body for message in pulled.messages] == [b"1", b"2"]
         assert pulled.next_offset == 3
 
     with served() as cluster:

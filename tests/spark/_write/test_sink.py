@@ -64,7 +64,7 @@ def test_a_delayed_row_comes_later(spark: SparkSession, ground: Ground, topic: s
     while not (found := stored(ground.namesrv, topic)):
         pass
     assert (found[0].properties[DELAY], found[0].properties[TAGS]) == ("1", "t")
-    assert found[0].store_ms - found[0].born_ms >= 1000
+    assert found[0].store_time_ms - found[0].born_time_ms >= 1000
     assert KEYS not in found[0].properties
 
 

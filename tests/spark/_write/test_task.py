@@ -54,7 +54,7 @@ def test_every_row_is_stored_once_and_spread_over_the_queues(ground: Ground, top
     assert (written.rows, written.requests, written.retries) == (1000, 50, 0)
     found = stored(ground.namesrv, topic)
     assert sorted(numbers(found)) == list(range(1000))
-    assert len({record.queue_id for record in found}) == QUEUES
+    assert len({record.queue.queue_id for record in found}) == QUEUES
     assert ROW_ID not in found[0].properties
 
 
@@ -65,7 +65,7 @@ def test_rows_of_one_key_are_in_one_queue_in_their_order(ground: Ground, topic: 
     queues = [MessageQueue(topic, BROKER, number) for number in range(QUEUES)]
     for key in ("a", "b"):
         queue_id = queue_for_sharding_key(queues, key).queue_id
-        in_queue = [int(record.body) for record in found if record.queue_id == queue_id]
+        in_queue = [int(record.body) for record in found if record.queue.queue_id == queue_id]
         assert Counter(in_queue).keys() == set(range(500))
         assert sorted(in_queue) == in_queue or queue_for_sharding_key(
             queues, "a"

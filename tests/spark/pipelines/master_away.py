@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from roquet import PullConsumer, plain_body
+from roquet import PullConsumer
 from roquet.spark._options.ranges import MasterAway
 from roquet.spark.pipelines.archive.backend import Archived
 from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
@@ -86,10 +86,10 @@ def places_of(name_server: str, topics: Sequence[str]) -> Counter[Place]:
                     )
                     while at < end:
                         pulled = await consumer.pull(queue, at)
-                        for record in pulled.records:
-                            md5 = hashlib.md5(plain_body(record.body, record.sys_flag)).hexdigest()
+                        for message in pulled.messages:
+                            md5 = hashlib.md5(message.body).hexdigest()
                             found[
-                                topic, queue.broker_name, queue.queue_id, record.queue_offset, md5
+                                topic, queue.broker_name, queue.queue_id, message.queue_offset, md5
                             ] += 1
                         at = pulled.next_offset
         return found

@@ -19,7 +19,7 @@ from roquet.client._consume.pull_flow import (
     sys_flag,
 )
 from roquet.client._consume.pull_request import pull_request, pull_result
-from roquet.client._consume.pull_result import PullResult, PullStatus
+from roquet.client._consume.pull_result import PullResult, PullStatus, selected_records
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.routes import BrokerAddress, read_addresses
 from roquet.common.failure_streak import FailureStreak
@@ -150,10 +150,15 @@ class QueueFetcher:
         self.process_queue.take(
             ((record.queue_offset, len(record.body)) for record in records), result.next_offset
         )
+        bounds = (result.min_offset, result.max_offset)
         for record in records:
             self._context.prefetch.put(
                 Delivery(
-                    record, self._queue.broker_name, self.process_queue, record.reconsume_times
+                    record,
+                    self._queue.broker_name,
+                    self.process_queue,
+                    record.reconsume_times,
+                    bounds,
                 )
             )
 
@@ -163,7 +168,7 @@ class QueueFetcher:
         Two different messages with one queue offset are both kept: a broker may have assigned an
         offset twice.
         """
-        records = result.records
+        records = selected_records(result)
         if len({record.queue_offset for record in records}) == len(records):
             return records
         kept = list(

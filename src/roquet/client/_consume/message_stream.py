@@ -65,9 +65,11 @@ class MessageStream:
     def _open(self, delivery: Delivery) -> ReceivedMessage | None:
         """Decode the body of a message; None if it cannot be decoded."""
         try:
-            return delivery.message(
+            message = delivery.message(
                 self._redelivery.failed, self._prefetch.settled, self._uncompressed_max
             )
+            _ = message.body  # decoded here: the application gets no message that cannot be
         except MessageError as error:
             self._redelivery.unreadable(delivery, error)
             return None
+        return message

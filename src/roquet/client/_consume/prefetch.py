@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from roquet.client._consume.process_queue import ProcessQueue
-from roquet.client.received import ReceivedMessage, received
+from roquet.client.received import ReceivedMessage
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.record import Record
 
@@ -18,17 +18,25 @@ class Delivery:
     A message that failed and could not be sent back is delivered several times.
 
     Invariant: a delivery is settled at most once.
+
+    :param bounds: minimum and maximum offset of the queue when the message was pulled.
     """
 
-    __slots__ = ("_settled", "broker_name", "process_queue", "reconsume_times", "record")
+    __slots__ = ("_settled", "bounds", "broker_name", "process_queue", "reconsume_times", "record")
 
     def __init__(
-        self, record: Record, broker_name: str, process_queue: ProcessQueue, reconsume_times: int
+        self,
+        record: Record,
+        broker_name: str,
+        process_queue: ProcessQueue,
+        reconsume_times: int,
+        bounds: tuple[int, int] | None = None,
     ) -> None:
         self.record = record
         self.broker_name = broker_name
         self.process_queue = process_queue
         self.reconsume_times = reconsume_times
+        self.bounds = bounds
         self._settled = False
 
     def message(
@@ -42,8 +50,6 @@ class Delivery:
         :param failed: called with the delay level if the application asks for another delivery.
         :param settled: called when the message is settled and its queue may continue.
         :param uncompressed_max: maximum size of the decompressed body in bytes.
-        :raises DamagedBody: the body does not match its checksum.
-        :raises MessageError: the body cannot be decompressed, or is too large.
         """
 
         def settle(delay_level: int | None) -> None:
@@ -56,8 +62,13 @@ class Delivery:
                     return
                 settled(self)
 
-        return received(
-            self.record, self.broker_name, self.reconsume_times, settle, uncompressed_max
+        return ReceivedMessage(
+            self.record,
+            self.broker_name,
+            self.reconsume_times,
+            settle,
+            self.bounds,
+            uncompressed_max,
         )
 
     def done(self) -> None:
@@ -66,7 +77,9 @@ class Delivery:
 
     def again(self) -> Delivery:
         """The next delivery of the same message."""
-        return Delivery(self.record, self.broker_name, self.process_queue, self.reconsume_times + 1)
+        return Delivery(
+            self.record, self.broker_name, self.process_queue, self.reconsume_times + 1, self.bounds
+        )
 
 
 class DirectDelivery(Delivery):

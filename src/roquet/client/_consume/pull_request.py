@@ -14,6 +14,7 @@ from roquet.common.java import LONG_MAX, LONG_MIN
 from roquet.errors import MessageError
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.headers.pull import PullAnswer, PullHeader
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -84,10 +85,18 @@ def _fields(
 
 
 def pull_result(
-    response: Command, address: str, subscription: Subscription, *, of_master: bool = True
+    response: Command,
+    address: str,
+    subscription: Subscription,
+    *,
+    of_master: bool = True,
+    broker_name: str = "",
+    uncompressed_max: int = UNCOMPRESSED_MAX,
 ) -> PullResult:
     """The answer to a pull.
 
+    :param broker_name: that of the queue.
+    :param uncompressed_max: maximum size of a decompressed body in bytes.
     :raises ResponseError: the broker refused the pull.
     :raises PeerError: the answer lacks an offset.
     """
@@ -102,4 +111,6 @@ def pull_result(
         response.body if response.code == ResponseCode.SUCCESS else b"",
         subscription.tag_filter,
         of_master,
+        broker_name,
+        uncompressed_max,
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
+from roquet.client.received import ReceivedMessage
 from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import TAGS
 from roquet.protocol.records.record import Record, decode_all
 from roquet.protocol.remoting.codes import ResponseCode
@@ -29,7 +32,7 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PullResult:
     """The result of a pull.
 
@@ -37,8 +40,9 @@ class PullResult:
     `min_offset` and `max_offset` are the bounds of the queue (the maximum is exclusive).
     `suggested_broker_id` is the replica that the broker suggests for the next pull. `body` has the
     stored messages as the broker sent them. Brokers compare only hashes of tags, so `body` may
-    contain messages with other tags; `records` leaves them out. `of_master` is True if a master
-    answered; a slave may lag, and may lack old messages.
+    contain messages with other tags; `messages` leaves them out. `of_master` is True if a master
+    answered; a slave may lag, and may lack old messages. `broker_name` is that of the queue.
+    `uncompressed_max` limits the decompressed body of each message, in bytes.
     """
 
     status: PullStatus
@@ -46,23 +50,43 @@ class PullResult:
     min_offset: int
     max_offset: int
     suggested_broker_id: int
-    body: bytes = b""
+    body: bytes = field(default=b"", repr=False)
     tag_filter: TagFilter = EVERYTHING
     of_master: bool = True
+    broker_name: str = ""
+    uncompressed_max: int = UNCOMPRESSED_MAX
 
-    @property
-    def records(self) -> list[Record]:
-        """The stored messages of `body` with a selected tag (docs/pitfalls.md#trap-55).
+    @cached_property
+    def messages(self) -> list[ReceivedMessage]:
+        """The messages of `body` with a selected tag (docs/pitfalls.md#trap-55).
 
-        Each access decodes `body` again. The bodies of the messages are as stored, perhaps
-        compressed: see `plain_body`.
+        A body that cannot be decoded is an error of that message, when its `body` is asked for.
 
         :raises CorruptRecord: `body` is not a sequence of stored messages.
         """
-        if not self.tag_filter.tags:
-            return list(decode_all(self.body))
+        bounds = (self.min_offset, self.max_offset)
         return [
-            record
-            for record in decode_all(self.body)
-            if self.tag_filter.wants_tag(record.properties.get(TAGS))
+            ReceivedMessage(
+                record,
+                self.broker_name,
+                record.reconsume_times,
+                None,
+                bounds,
+                self.uncompressed_max,
+            )
+            for record in selected_records(self)
         ]
+
+
+def selected_records(result: PullResult) -> list[Record]:
+    """The stored messages of a pull with a selected tag. Each call decodes them again.
+
+    :raises CorruptRecord: the answer is not a sequence of stored messages.
+    """
+    if not result.tag_filter.tags:
+        return list(decode_all(result.body))
+    return [
+        record
+        for record in decode_all(result.body)
+        if result.tag_filter.wants_tag(record.properties.get(TAGS))
+    ]

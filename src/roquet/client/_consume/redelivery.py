@@ -115,5 +115,5 @@ def _log_unreadable(delivery: Delivery, error: MessageError) -> None:
         record.queue_id,
         record.queue_offset,
         record.properties.get(UNIQ_KEY, record.offset_message_id),
-        error,
+        error.__cause__ or error,  # without the message's name, which this line has
     )

@@ -16,7 +16,7 @@ from roquet.common.runtime import Runtime
 from roquet.errors import MessageError
 from roquet.protocol.headers.send import PushReplyHeader
 from roquet.protocol.records import message as m
-from roquet.protocol.records.compression import plain_body
+from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Connection, Handler
@@ -74,27 +74,29 @@ def reply_message(
 ) -> ReceivedMessage:
     """A reply as `Producer.request` returns it.
 
-    The queue in which it is stored is not known here, so its offsets are -1.
+    Where it is stored is not known here: its offsets are -1, its hosts and its broker empty.
 
     :raises MessageError: the body cannot be decompressed.
     """
-    return ReceivedMessage(
-        header.topic,
-        plain_body(body, header.sys_flag),
-        pairs.get(m.TAGS),
-        tuple(pairs.get(m.KEYS, "").split()),
-        pairs,
-        pairs.get(m.UNIQ_KEY, ""),
-        "",
-        m.MessageQueue(header.topic, "", header.queue_id),
-        -1,
-        -1,
-        header.born_timestamp,
-        header.store_timestamp,
-        header.reconsume_times,
+    record = Record(
+        header.queue_id,
         header.flag,
+        -1,
+        -1,
         header.sys_flag,
+        header.born_timestamp,
+        b"",
+        header.store_timestamp,
+        b"",
+        header.reconsume_times,
+        0,
+        body,
+        header.topic,
+        m.join_properties(pairs),
     )
+    message = ReceivedMessage(record, "", header.reconsume_times)
+    _ = message.body  # decoded here: `Producer.request` raises what is wrong with it
+    return message
 
 
 def reply_properties(request: ReceivedMessage) -> tuple[str, dict[str, str]]:

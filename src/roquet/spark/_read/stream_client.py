@@ -12,6 +12,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
+from roquet.client._consume.pull_result import selected_records
 from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import RoquetError
 from roquet.protocol.records.message import MessageQueue
@@ -141,7 +142,10 @@ class StreamClient:
             try:
                 looked = await consumer.pull_all(queue, places, max_messages=SAMPLE)
                 return max(
-                    (mean_size(each.records, self._options.uncompressed_max) for each in looked),
+                    (
+                        mean_size(selected_records(each), self._options.uncompressed_max)
+                        for each in looked
+                    ),
                     default=1,
                 )
             except (RoquetError, OSError) as error:
