@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from roquet.client.pull_consumer import PullConsumer, PullStatus
-from roquet.errors import CallTimeout, ConnectionClosed, MessageError, ResponseError, RouteNotFound
+from roquet.errors import (
+    CallTimeout,
+    ConfigError,
+    ConnectionClosed,
+    MessageError,
+    ResponseError,
+    RouteNotFound,
+)
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
@@ -304,6 +311,37 @@ def test_a_broker_that_does_not_answer_in_time_is_an_error(
         cluster.run(read)
 
 
+def test_an_argument_of_a_wrong_type_is_refused_by_its_name(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def read() -> None:
+        wrong: Any = "5"
+        async with reader(cluster) as r:
+            for name, asking in (
+                ("queue is '5' of type str: give a MessageQueue", r.pull(wrong, 0)),
+                ("queue is '5'", r.pull_all(wrong, [0])),
+                ("queue is '5'", r.min_offset(wrong)),
+                ("queue is '5'", r.max_offset(wrong)),
+                ("queue is '5'", r.committed("G", wrong)),
+                ("queue is MessageQueue", r.pull(MessageQueue("T", "broker-a", wrong), 0)),
+                ("offset is '5' of type str: give a number", r.pull(QUEUE, wrong)),
+                ("offset is True", r.pull(QUEUE, True)),
+                ("max_messages is '5'", r.pull(QUEUE, 0, max_messages=wrong)),
+                ("timestamp_ms is '5'", r.offset_at(QUEUE, wrong)),
+                ("offset is '5'", r.commit("G", QUEUE, wrong)),
+                ("group is None", r.commit(None, QUEUE, 5)),  # type: ignore[arg-type]
+                ("topic is None", r.queues(None)),  # type: ignore[arg-type]
+            ):
+                with pytest.raises(MessageError, match=name):
+                    await asking
+            with pytest.raises(ConfigError, match=r"the filter of T is \['a'\]: give tags"):
+                await r.pull(QUEUE, 0, tags=["a"])  # type: ignore[arg-type]
+
+    fill(broker, 1)
+    cluster.run(read)
+    assert set(broker.requests) <= {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT}
+
+
 def test_a_number_that_no_broker_can_read_is_refused_by_its_name(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
@@ -311,11 +349,11 @@ def test_a_number_that_no_broker_can_read_is_refused_by_its_name(
         async with reader(cluster) as r:
             beyond = 1 << 63
             for name, asking in (
-                ("queue_offset", r.pull(QUEUE, beyond)),
-                ("max_msg_nums", r.pull(QUEUE, 0, max_messages=1 << 31)),
-                ("queue_offset", r.pull_all(QUEUE, [0, -beyond - 1])),
-                ("timestamp", r.offset_at(QUEUE, beyond)),
-                ("commit_offset", r.commit("G", QUEUE, beyond)),
+                ("offset", r.pull(QUEUE, beyond)),
+                ("max_messages", r.pull(QUEUE, 0, max_messages=1 << 31)),
+                ("offset", r.pull_all(QUEUE, [0, -beyond - 1])),
+                ("timestamp_ms", r.offset_at(QUEUE, beyond)),
+                ("offset", r.commit("G", QUEUE, beyond)),
                 ("queue_id", r.max_offset(MessageQueue("T", "broker-a", 1 << 31))),
             ):
                 with pytest.raises(MessageError, match=rf"{name} is -?\d+: allowed are"):

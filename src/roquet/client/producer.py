@@ -13,7 +13,7 @@ from roquet.client._net.client import Client
 from roquet.client._net.replies import reply_properties
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE
-from roquet.client._send.encoder import MessageEncoder, MessageFields, message_of
+from roquet.client._send.encoder import MessageEncoder, MessageFields, check_message, message_of
 from roquet.client._send.queue_choice import pick_of
 from roquet.client._send.sender import Sender
 from roquet.client._send.topic_routes import TopicRoutes
@@ -187,6 +187,7 @@ class Producer(Client):
         :raises CallTimeout: no reply in time; the message may be consumed.
         :raises MessageError, RouteNotFound, ResponseError, ConnectionClosed: as `send`.
         """
+        check_message(message)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._announce_to_brokers(message.topic, timeout_ms)

@@ -17,10 +17,17 @@ from roquet.client._net.routes import (
 )
 from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.selector import Sql, check_filter, subscription_to
+from roquet.common.java import INT_MAX, LONG_MAX, LONG_MIN
 from roquet.protocol.bodies.tables import MASTER_ID, Route, Subscription
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
-from roquet.protocol.records.message import MessageQueue, check_group
+from roquet.protocol.records.message import (
+    MessageQueue,
+    check_group,
+    check_number,
+    check_queue,
+    check_topic,
+)
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 
@@ -85,6 +92,7 @@ class PullConsumer(Client):
 
         Queues whose broker has only slaves up are included.
         """
+        check_topic(topic)
         return list(subscribe_queues(topic, await self._session.routes.refresh(topic)))
 
     async def min_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
@@ -93,6 +101,7 @@ class PullConsumer(Client):
         :param of_master: ask only the master. By default a slave is asked if the master is down;
             the slave's queue may begin later.
         """
+        check_queue(queue)
         choose = masters_only if of_master else read_addresses
         return await self._session.queues.min_offset(queue, self._timeout_ms, choose)
 
@@ -102,6 +111,7 @@ class PullConsumer(Client):
         :param of_master: ask only the master. By default a slave is asked if the master is down;
             the slave may lag behind offsets that were read before.
         """
+        check_queue(queue)
         choose = masters_only if of_master else read_addresses
         return await self._session.queues.max_offset(queue, self._timeout_ms, choose)
 
@@ -110,6 +120,8 @@ class PullConsumer(Client):
 
         :param timestamp_ms: milliseconds since 1970.
         """
+        check_queue(queue)
+        check_number("timestamp_ms", timestamp_ms, LONG_MIN, LONG_MAX)
         return await self._session.queues.offset_at(queue, timestamp_ms, self._timeout_ms)
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
@@ -117,10 +129,15 @@ class PullConsumer(Client):
 
         For a young queue brokers answer 0 instead of none (docs/pitfalls.md#trap-29).
         """
+        check_group(group)
+        check_queue(queue)
         return await self._session.queues.committed(group, queue, self._timeout_ms)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the offset of `group` in a queue, the next one to consume, forwards or backwards."""
+        check_group(group)
+        check_queue(queue)
+        check_number("offset", offset, LONG_MIN, LONG_MAX)
         await self._session.queues.commit(group, queue, lambda: offset, self._timeout_ms)
 
     async def pull(
@@ -140,6 +157,8 @@ class PullConsumer(Client):
         :param hold_ms: how long in ms the broker may hold the pull while there is no message
             (long polling); 0 returns at once.
         """
+        check_queue(queue)
+        check_number("max_messages", max_messages, 1, INT_MAX)
         subscription = subscription_to(queue.topic, tags)
         await self._check(subscription)
         at, response = await self._session.brokers.call(
@@ -166,6 +185,8 @@ class PullConsumer(Client):
         :param max_messages: maximum number of messages per pull.
         :param tags: as in `pull`.
         """
+        check_queue(queue)
+        check_number("max_messages", max_messages, 1, INT_MAX)
         subscription = subscription_to(queue.topic, tags)
         await self._check(subscription)
         at, responses = await self._session.brokers.call_all(

@@ -40,9 +40,14 @@ def subscription_to(topic: str, selector: str | Sql | None, version: int = 0) ->
     """The subscription to a topic with a filter.
 
     :param selector: tags joined by `||`, or `Sql`. None and empty text select all messages.
-    :raises ConfigError: an SQL92 expression is empty.
+    :raises ConfigError: an SQL92 expression is empty, or the filter has a wrong type.
     """
     if not isinstance(selector, Sql):
+        if selector is not None and not isinstance(selector, str):
+            raise ConfigError(
+                f"the filter of {topic} is {selector!r}: give tags joined by ||, such as 'a||b', "
+                "or Sql(...)"
+            )
         return Subscription(topic, selector or ALL, version, TAG)
     if not selector.expression.strip():
         raise ConfigError(

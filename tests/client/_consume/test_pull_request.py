@@ -47,7 +47,7 @@ def test_an_offset_may_be_any_number_of_64_bits(offset: int) -> None:
 
 @pytest.mark.parametrize("offset", [LONG_MIN - 1, LONG_MAX + 1])
 def test_another_offset_is_an_error_before_anything_is_sent(offset: int) -> None:
-    with pytest.raises(MessageError, match=f"queue_offset is {offset}: allowed are"):
+    with pytest.raises(MessageError, match=f"offset is {offset}: allowed are"):
         request(offset)
 
 

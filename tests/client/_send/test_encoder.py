@@ -37,8 +37,26 @@ def test_a_message_and_something_else_is_refused_with_the_names(
 
 
 def test_a_topic_alone_is_refused() -> None:
-    with pytest.raises(MessageError, match="needs a body"):
+    with pytest.raises(MessageError, match="a message to T has no body: give bytes"):
         message_of("T", None, {})
+
+
+def test_a_topic_of_another_type_is_refused() -> None:
+    wrong: Any = b"T"
+    with pytest.raises(MessageError, match="topic is b'T' of type bytes: give a topic's name, or"):
+        message_of(wrong, b"body", {})
+
+
+@pytest.mark.parametrize("wrong", ["T", None, ("T", b"body")])
+def test_only_messages_are_encoded(wrong: Any) -> None:
+    encoder = MessageEncoder(UniqueKeys.of_client("10.0.0.1@1", Runtime()), 4096)
+    for encode in (
+        lambda: encoder.encode(wrong),
+        lambda: encoder.encode_half(wrong, "G"),
+        lambda: encoder.encode_batches([MESSAGE, wrong]),
+    ):
+        with pytest.raises(MessageError, match=r"message is .* of type .*: give a Message"):
+            encode()
 
 
 def test_the_keyword_arguments_of_a_send_are_the_fields_of_a_message() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ from roquet.protocol.records.message import (
     Message,
     MessageQueue,
     check_group,
+    check_queue,
     check_topic,
     java_hash,
     join_properties,
@@ -185,6 +189,89 @@ def test_properties_that_no_broker_takes_are_refused() -> None:
 def test_a_message_needs_a_body() -> None:
     with pytest.raises(MessageError, match="body of at least one byte"):
         Message("T", b"")
+
+
+@pytest.mark.parametrize(
+    "body", [bytearray(b"ab"), memoryview(b"cabd")[1:3], memoryview(b"a-b")[::2]]
+)
+def test_other_kinds_of_bytes_are_copied(body: Any) -> None:
+    message = Message("T", body)
+    if isinstance(body, bytearray):
+        body[:] = b"zz"
+    assert type(message.body) is bytes
+    assert message.body == b"ab"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"body": "text"}, r"body is of type str: give bytes \(text.encode\(\)\)"),
+        ({"body": None}, "body is of type NoneType: give bytes"),
+        ({"body": 5}, "body is of type int: give bytes"),
+        ({"body": [1, 2]}, "body is of type list: give bytes"),
+        ({"topic": b"T"}, "topic is b'T' of type bytes: give a name"),
+        ({"topic": None}, "topic is None of type NoneType"),
+        ({"tags": ["a", "b"]}, r"tags is \['a', 'b'\] of type list: give one text, or None"),
+        ({"tags": 5}, "tags is 5 of type int"),
+        ({"tags": "a||b"}, r"tags is 'a\|\|b': no filter selects a tag with"),
+        ({"tags": " a"}, "tags is ' a': no filter"),
+        ({"tags": "a\n"}, r"tags is 'a\\n': no filter"),
+        ({"keys": 5}, "keys is 5 of type int: give a text, or a tuple of texts"),
+        ({"keys": ("k", 5)}, "a key of keys is 5 of type int: give a text"),
+        ({"keys": "a b"}, "keys has 'a b': a blank separates keys"),
+        ({"keys": ("a", "")}, "keys has '': a blank separates keys"),
+        ({"keys": {"a": 1}}, "keys is {'a': 1} of type dict"),
+        ({"properties": {"n": 5}}, "property 'n' is 5 of type int: give a text"),
+        ({"properties": {5: "v"}}, "a name of properties is 5 of type int: give a text"),
+        ({"properties": None}, "properties is None of type NoneType: give a dict of texts"),
+        ({"properties": [("n", "v")]}, "properties is .* of type list"),
+        ({"delay_level": "3"}, "delay_level is '3' of type str: give a number from 0 to"),
+        ({"delay_level": True}, "delay_level is True of type bool"),
+        ({"delay_level": 1.0}, "delay_level is 1.0 of type float"),
+        ({"flag": None}, "flag is None of type NoneType: give a number from -2147483648"),
+        ({"wait_stored": "false"}, "wait_stored is 'false' of type str: give True or False"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_its_name_and_type(arguments: Any, error: str) -> None:
+    with pytest.raises(MessageError, match=error):
+        Message(**{"topic": "T", "body": b"x"} | arguments)
+
+
+def test_a_large_value_is_shortened_in_the_error() -> None:
+    wrong: Any = ["x" * 1000] * 1000
+    with pytest.raises(MessageError) as raised:
+        Message("T", b"x", tags=wrong)
+    assert len(str(raised.value)) < 400
+
+
+def test_keys_may_be_a_list_which_is_copied() -> None:
+    keys: Any = ["a", "b"]
+    message = Message("T", b"x", keys=keys)
+    keys.append("c")
+    assert message.key_list == ("a", "b")
+
+
+def test_an_empty_tag_or_key_is_none() -> None:
+    message = Message("T", b"x", tags="", keys="")
+    assert message.key_list == ()
+    assert split_properties(message.wire_properties("0A00")) == {"UNIQ_KEY": "0A00", "WAIT": "true"}
+
+
+def test_a_number_may_be_an_enumeration_s() -> None:
+    class Level(IntEnum):
+        HOUR = 17
+
+    assert "DELAY\x0117" in Message("T", b"x", delay_level=Level.HOUR).wire_properties("0A00")
+
+
+@pytest.mark.parametrize(
+    "queue",
+    ["T@b:0", None, ("T", "b", 0), MessageQueue("T", "b", "0"), MessageQueue(b"T", "b", 0)],  # type: ignore[arg-type]
+)
+def test_what_is_no_queue_is_refused(queue: Any) -> None:
+    with pytest.raises(MessageError, match=r"queue is .*: give a MessageQueue"):
+        check_queue(queue)
+    check_queue(MessageQueue("T", "b", 0))
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES))

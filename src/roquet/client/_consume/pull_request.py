@@ -11,11 +11,10 @@ from typing import Final
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.queue_calls import response_header
 from roquet.common.java import LONG_MAX, LONG_MIN
-from roquet.errors import MessageError
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.headers.pull import PullAnswer, PullHeader
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
-from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.records.message import MessageQueue, check_number
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked
@@ -45,8 +44,7 @@ def pull_request(
     :param hold_ms: how long the broker may hold the pull, in ms.
     :raises MessageError: the offset is not a 64-bit number.
     """
-    if not LONG_MIN <= offset <= LONG_MAX:
-        raise MessageError(f"queue_offset is {offset}: allowed are {LONG_MIN} to {LONG_MAX}")
+    check_number("offset", offset, LONG_MIN, LONG_MAX)
     fields = _fields(group, queue, count, sys_flag, subscription, hold_ms)
     return Command(
         RequestCode.PULL_MESSAGE,

@@ -19,6 +19,7 @@ from roquet.protocol.records.message import (
     TRAN_MSG,
     TRANSACTION_PREPARED,
     Message,
+    wrong_type,
 )
 
 
@@ -39,7 +40,11 @@ def message_of(topic: str | Message, body: bytes | None, fields: MessageFields) 
     :raises MessageError: the message breaks a rule, or there is a `Message` and something else.
     """
     if not isinstance(topic, Message):
-        return Message(topic, body or b"", **fields)
+        if not isinstance(topic, str):
+            raise wrong_type("topic", topic, "a topic's name, or a Message without a body")
+        if body is None:
+            raise MessageError(f"a message to {topic} has no body: give bytes, at least one")
+        return Message(topic, body, **fields)
     if body is not None or fields:
         given = [*fields] if body is None else ["body", *fields]
         raise MessageError(
@@ -47,6 +52,12 @@ def message_of(topic: str | Message, body: bytes | None, fields: MessageFields) 
             "make these part of the Message, or give a topic in place of it"
         )
     return topic
+
+
+def check_message(message: Message) -> None:
+    """:raises MessageError: `message` is something else."""
+    if not isinstance(message, Message):
+        raise wrong_type("message", message, "a Message")
 
 
 class MessageEncoder:
@@ -63,8 +74,9 @@ class MessageEncoder:
         """Encode a message.
 
         :param more: further system properties.
-        :raises MessageError: the body or the properties are too large.
+        :raises MessageError: it is no `Message`, or the body or the properties are too large.
         """
+        check_message(message)
         return encode_message(message, self._unique_keys.next(), self._compress_from_size, more)
 
     def encode_half(self, message: Message, group: str) -> EncodedMessage:
@@ -75,6 +87,7 @@ class MessageEncoder:
         :param group: the producer group, whose members the broker asks for the outcome.
         :raises MessageError: the body or the properties are too large, or the message has a delay.
         """
+        check_message(message)
         if message.delay_level:
             raise MessageError(
                 "a message of a transaction cannot be delayed: delay_level must be 0"
@@ -87,5 +100,7 @@ class MessageEncoder:
 
         :raises MessageError: the messages cannot form a batch, or one is too large.
         """
+        for message in messages:
+            check_message(message)
         check_batch(messages)
         return list(encode_batches(messages, [self._unique_keys.next() for _ in messages]))

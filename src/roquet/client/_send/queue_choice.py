@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from roquet.common.java import INT_MAX
 from roquet.errors import MessageError
-from roquet.protocol.records.message import MessageQueue, java_hash
+from roquet.protocol.records.message import MessageQueue, check_queue, java_hash, wrong_type
 
 LATENCY_STEPS_MS: Final = (50, 100, 550, 1000, 2000, 3000, 15000)
 AVOIDED_FOR_MS: Final = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
@@ -37,15 +37,19 @@ def pick_of(
 ) -> Pick | None:
     """How a send's arguments fix its queue; None if any queue will do.
 
-    :raises MessageError: `queue` belongs to another topic, or its id is out of range.
+    :raises MessageError: `queue` belongs to another topic, or its id is out of range; or an
+        argument has a wrong type.
     """
     if queue is not None:
+        check_queue(queue)
         if queue.topic != topic:
             raise MessageError(f"queue {queue} is not one of topic {topic}")
         if not 0 <= queue.queue_id <= INT_MAX:
             raise MessageError(f"queue {queue}: a queue id is a number from 0 to {INT_MAX}")
         return lambda _: queue
     if sharding_key is not None:
+        if not isinstance(sharding_key, str):
+            raise wrong_type("sharding_key", sharding_key, "a text, or None")
         return lambda queues: queue_for_sharding_key(queues, sharding_key)
     return None
 

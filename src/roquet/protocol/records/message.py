@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -167,14 +168,17 @@ class MessageQueue:
 class Message:
     """A message to send.
 
-    :param keys: one or more words by which the message can be queried.
+    :param body: at least one byte. A bytearray or memoryview is copied.
+    :param keys: one or more words by which the message can be queried, none of them with a blank.
     :param tags: one word by which consumers filter.
     :param properties: further names and texts.
     :param flag: a number for the application, a Java `int`.
-    :param delay_level: 1 to 18 delay the delivery (1s 5s 10s 30s 1m ... 2h); 0: no delay.
+    :param delay_level: 1 to 18 delay the delivery (1s 5s 10s 30s 1m ... 2h); 0: no delay. Brokers
+        may have more or fewer levels; a number above their last level means the last.
     :param wait_stored: property WAIT. True: the broker answers when the message is flushed and
         replicated as its settings require. False: it answers at once.
-    :raises MessageError: the protocol cannot carry a name, key or property.
+    :raises MessageError: the protocol cannot carry a field, or it has a wrong type; the error names
+        the field.
     """
 
     topic: str
@@ -186,33 +190,27 @@ class Message:
     delay_level: int = 0
     wait_stored: bool = True
 
+    # Each field has its own test, so that fields which are not given cost next to nothing.
     def __post_init__(self) -> None:
         check_topic(self.topic)
+        if type(self.body) is not bytes:
+            object.__setattr__(self, "body", _body_of(self.body))
         if not self.body:
             raise MessageError("a message needs a body of at least one byte")
-        if not 0 <= self.delay_level <= INT_MAX:
-            raise MessageError(
-                f"delay_level is {self.delay_level}: 0 is none, 1 the shortest delay"
+        if self.tags is not None:
+            _check_tags(self.tags)
+        if self.keys != ():
+            object.__setattr__(self, "keys", _keys_of(self.keys))
+        if self.properties or type(self.properties) is not dict:
+            _check_properties(self.properties)
+        if type(self.delay_level) is not int or not 0 <= self.delay_level <= INT_MAX:
+            check_number(
+                "delay_level", self.delay_level, 0, INT_MAX, ": 0 is none, 1 the shortest delay"
             )
-        if not INT_MIN <= self.flag <= INT_MAX:
-            raise MessageError(f"flag is {self.flag}: allowed are {INT_MIN} to {INT_MAX}")
-        for name, value in self.properties.items():
-            if name in RESERVED_PROPERTIES:
-                raise MessageError(f"property {name} belongs to the protocol; use another name")
-            if not name.strip() or not value.strip():
-                raise MessageError(f"property {name!r}: neither name nor value may be blank")
-        for what, texts in (
-            ("properties", (*self.properties, *self.properties.values())),
-            ("tags", (self.tags or "",)),
-            ("keys", self.key_list),
-        ):
-            for text in texts:
-                if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-                    raise MessageError(
-                        f"{what}: {text!r} holds a byte 1 or 2, which separates properties"
-                    )
-                if not text.isascii():
-                    _check_unicode(what, text)
+        if type(self.flag) is not int or not INT_MIN <= self.flag <= INT_MAX:
+            check_number("flag", self.flag, INT_MIN, INT_MAX)
+        if type(self.wait_stored) is not bool:
+            raise wrong_type("wait_stored", self.wait_stored, "True or False")
 
     @property
     def key_list(self) -> tuple[str, ...]:
@@ -244,12 +242,105 @@ class Message:
         return text
 
 
-def _check_unicode(what: str, text: str) -> None:
-    """:raises MessageError: `text` has a lone surrogate, which UTF-8 cannot encode."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise MessageError(f"{what}: {text!r} is no Unicode text: {error.reason}") from None
+def wrong_type(name: str, value: object, allowed: str) -> MessageError:
+    """The error for an argument of a wrong type.
+
+    :param allowed: what to give instead.
+    """
+    return MessageError(
+        f"{name} is {reprlib.repr(value)} of type {type(value).__name__}: give {allowed}"
+    )
+
+
+def _body_of(body: object) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    hint = "text.encode()" if isinstance(body, str) else "encode the value first"
+    raise MessageError(f"body is of type {type(body).__name__}: give bytes ({hint})")
+
+
+def _check_tags(tags: str) -> None:
+    if not isinstance(tags, str):
+        raise wrong_type("tags", tags, "one text, or None")
+    if "||" in tags or tags != tags.strip():
+        raise MessageError(
+            f"tags is {tags!r}: no filter selects a tag with || in it or a blank at an end, "
+            "because || separates the tags of a filter; a message has one tag"
+        )
+    _check_text("tags", tags)
+
+
+def _keys_of(keys: object) -> str | tuple[str, ...]:
+    """The keys, checked. No key, and an empty one alone, are ()."""
+    if not isinstance(keys, str | tuple | list):
+        raise wrong_type("keys", keys, "a text, or a tuple of texts")
+    if keys == "":
+        return ()
+    for key in (keys,) if isinstance(keys, str) else keys:
+        if not isinstance(key, str):
+            raise wrong_type("a key of keys", key, "a text")
+        if not key or " " in key:
+            raise MessageError(
+                f"keys has {key!r}: a blank separates keys, so a key has none, and one character "
+                "at least; give several keys as a tuple"
+            )
+        _check_text("keys", key)
+    return keys if isinstance(keys, str) else tuple(keys)
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    if not isinstance(properties, Mapping):
+        raise wrong_type("properties", properties, "a dict of texts")
+    for name, value in properties.items():
+        if not isinstance(name, str):
+            raise wrong_type("a name of properties", name, "a text")
+        if not isinstance(value, str):
+            raise wrong_type(f"property {name!r}", value, "a text")
+        if name in RESERVED_PROPERTIES:
+            raise MessageError(f"property {name} belongs to the protocol; use another name")
+        if not name.strip() or not value.strip():
+            raise MessageError(f"property {name!r}: neither name nor value may be blank")
+        _check_text("properties", f"{name}={value}")
+
+
+def _check_text(what: str, text: str) -> None:
+    """:raises MessageError: `text` has a separator, or a lone surrogate: UTF-8 cannot encode it."""
+    if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+        raise MessageError(f"{what}: {text!r} holds a byte 1 or 2, which separates properties")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise MessageError(f"{what}: {text!r} is no Unicode text: {error.reason}") from None
+
+
+def check_number(name: str, value: object, low: int, high: int, hint: str = "") -> None:
+    """Check a number that an application gave.
+
+    :param hint: the end of the error's text if the number is out of range.
+    :raises MessageError: it is none, or out of range.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_type(name, value, f"a number from {low} to {high}")
+    if not low <= value <= high:
+        raise MessageError(f"{name} is {value}{hint or f': allowed are {low} to {high}'}")
+
+
+def check_queue(queue: MessageQueue) -> None:
+    """Check the type of a queue and of its parts.
+
+    :raises MessageError: one has a wrong type.
+    """
+    if not isinstance(queue, MessageQueue):
+        raise wrong_type("queue", queue, "a MessageQueue")
+    if (
+        type(queue.queue_id) is not int
+        or not isinstance(queue.broker_name, str)
+        or not isinstance(queue.topic, str)
+    ):
+        raise MessageError(
+            f"queue is {queue!r}: give a MessageQueue of a topic, a broker name and a number"
+        )
 
 
 @overload
@@ -280,6 +371,8 @@ def check_topic(topic: str) -> None:
 
     :raises MessageError: no topic can have it.
     """
+    if not isinstance(topic, str):
+        raise wrong_type("topic", topic, "a name")
     if not topic.strip():
         raise MessageError("the topic's name is blank")
     if len(topic) > TOPIC_SIZE_MAX:
@@ -295,6 +388,8 @@ def check_group(group: str) -> None:
 
     :raises MessageError: no group can have it.
     """
+    if not isinstance(group, str):
+        raise wrong_type("group", group, "a name")
     if not group.strip():
         raise MessageError("the group's name is blank")
     if len(group) > GROUP_SIZE_MAX:
