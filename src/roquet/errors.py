@@ -142,6 +142,10 @@ class ConfigError(RoquetError):
     """A setting cannot be used; the message names it, its value and what is allowed."""
 
 
+class ClusterStateError(RoquetError):
+    """A program of a test cluster (`roquet.dev.Cluster`) is in no state for what was asked."""
+
+
 class OptionError(RoquetError):
     """An option of a Spark source, sink or job is invalid.
 

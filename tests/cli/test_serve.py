@@ -175,3 +175,21 @@ def test_what_a_server_loads_at_its_start_is_not_looked_through_for_garbage_agai
 
     assert servers[0].frozen > 0
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("port", ["99999", "-1"])
+def test_a_port_that_no_machine_has_is_refused(port: str) -> None:
+    result = CliRunner().invoke(main, ["dev", "--port", port])
+
+    assert result.exit_code == 2
+    assert f"{port} is not in the range 0<=x<=65535" in result.stderr
+
+
+def test_a_store_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    result = CliRunner().invoke(main, ["dev", "--port", "0", "--store", str(tmp_path / "file")])
+
+    assert result.exit_code == 1
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("roquet: ")]
+    assert "file" in line

@@ -4,9 +4,7 @@ all tests.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -35,16 +33,6 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A fresh cluster in a thread of its own: what is tested may block, or run event loops."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="cluster")
-    thread.start()
-    running = Cluster()
-    try:
-        asyncio.run_coroutine_threadsafe(running.start(), loop).result(30)
+    """A fresh cluster."""
+    with Cluster() as running:
         yield running
-    finally:
-        asyncio.run_coroutine_threadsafe(running.stop(), loop).result(30)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()

@@ -26,12 +26,12 @@ async def test_a_bomb_stops_no_group_and_is_a_dead_letter_in_the_end() -> None:
         Producer(cluster.name_server, "shop", timeout_ms=SEND_MS_MAX) as producer,
     ):
         first = await producer.send("orders", b"before")
-        assert cluster.broker is not None
         fields = wire.send_fields("orders", first.queue.queue_id, "UNIQ_KEY\x01BOMB") | {
             "sysFlag": "1"
         }
-        address = f"127.0.0.1:{cluster.broker.port}"
-        answer = await asyncio.to_thread(wire.ask, address, wire.SEND_MESSAGE, fields, BOMB)
+        answer = await asyncio.to_thread(
+            wire.ask, cluster.address(), wire.SEND_MESSAGE, fields, BOMB
+        )
         assert answer.code == 0
         await producer.send("orders", b"behind", queue=first.queue)
 

@@ -178,9 +178,9 @@ async def test_pulls_of_a_peer_that_reads_nothing_go_on_waiting(
     """And are answered as soon as it reads, which is before they are looked at for any other
     reason.
     """
-    assert cluster.broker is not None
     await fill(cluster, "T", b"first", 1)
-    long_polls, port, pulls = cluster.broker.parts.long_polls, cluster.broker.port, 300
+    port, long_polls = cluster.ask(lambda broker: (broker.port, broker.parts.long_polls))
+    pulls = 300
     peer = Peer(port)
     await peer.connect()
     await peer.ask(*(held_pull(number, 1) for number in range(pulls)))
@@ -206,9 +206,8 @@ async def test_a_flood_of_one_client_leaves_the_others_their_turn(
     """While a peer sends more than the broker can take, another one's sends are answered one after
     the other.
     """
-    assert cluster.broker is not None
     await fill(cluster, "T", b"first", 1)
-    flood, stopping = Peer(cluster.broker.port), asyncio.Event()
+    flood, stopping = Peer(cluster.ask(lambda broker: broker.port)), asyncio.Event()
     await flood.connect()
     fields = {
         "a": "flood",
@@ -234,8 +233,8 @@ async def test_a_flood_of_one_client_leaves_the_others_their_turn(
         stopping.set()
         await pouring
 
-    assert cluster.broker.store.max_offset("T", 0) == 51
-    assert cluster.broker.store.max_offset("T", 1) > 1_000
+    assert cluster.ask(lambda broker: broker.store.max_offset("T", 0)) == 51
+    assert cluster.ask(lambda broker: broker.store.max_offset("T", 1)) > 1_000
     flood.close()
 
 

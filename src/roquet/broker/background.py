@@ -72,7 +72,11 @@ def loops(parts: Components) -> Iterator[Loop]:
         yield each(config.flush_consumer_offset_interval, parts.halves.note_offsets)
         rules = component_configs.check_rules(config)
         checks = CheckBack(
-            parts.halves, tables.producers, rules, config.broker_name, parts.runtime.steady_ms
+            parts.halves,
+            tables.producers,
+            rules,
+            config.broker_name,
+            lambda: parts.clock.steady_ms(),  # the clock of the half messages' times
         )
         yield each(rules.period_ms, checks.round)
         yield parts.delayed.run()

@@ -122,6 +122,13 @@ class Broker:
             parts.halves.note_offsets()
         await tables.save()
 
+    def disconnect(self) -> None:
+        """Drop all connections of clients, with the answers not sent yet, and accept no more."""
+        self._main.stop_accepting()
+        self._vip.stop_accepting()
+        for peer in list(self.parts.peers.connections):
+            peer.abort()
+
     async def kill(self) -> None:
         """End at once and leave all files as they are, as a crash would."""
         try:

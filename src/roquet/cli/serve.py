@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
@@ -31,6 +31,9 @@ from roquet.common.runtime import Runtime
 from roquet.common.settings import read_settings, show_settings
 from roquet.errors import ConfigError, DriveFailed, RoquetError
 
+if TYPE_CHECKING:
+    from roquet.dev import Cluster
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -44,7 +47,8 @@ _NO_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class AsyncServer(Protocol):
     """The interface of all servers; `port`, `ports` and `address` are valid after `start`."""
 
-    port: int
+    @property
+    def port(self) -> int: ...
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -116,10 +120,14 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
     return serve("broker", config.bind_address, lambda stop: BrokerProcess(config, Runtime(), stop))
 
 
-@click.command(
-    help="Run a name server and a broker in one process, on loopback, to try things out."
+@click.command(help="Run a name server and brokers in one process, on loopback, to try things out.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9876,
+    show_default=True,
+    help="The name server's port; 0 for any free one.",
 )
-@click.option("--port", default=9876, show_default=True, help="The name server's port.")
 @click.option(
     "--store",
     "folder",
@@ -127,10 +135,65 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
     metavar="FOLDER",
     help="Keep messages in this folder; by default they are deleted at the end.",
 )
-def dev(port: int, folder: Path | None) -> None:
-    from roquet.dev import LOOPBACK, Cluster
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, 26),
+    help="How many masters: broker-a, broker-b, ...; by default one with the name dev.",
+)
+@click.option(
+    "--slaves",
+    type=click.IntRange(0, 9),
+    default=0,
+    show_default=True,
+    help="How many slaves each master has.",
+)
+def dev(port: int, folder: Path | None, brokers: int | None, slaves: int) -> None:
+    from roquet.dev import DEFAULT_NAMES, LOOPBACK, Cluster
 
-    return serve("dev", LOOPBACK, lambda stop: Cluster(folder, port=port, failed=stop))
+    def make(stop: Callable[[], None]) -> ClusterServer:
+        loop = asyncio.get_running_loop()
+
+        def failed() -> None:  # called from a thread of the cluster
+            loop.call_soon_threadsafe(stop)
+
+        return ClusterServer(
+            Cluster(
+                folder,
+                port=port,
+                brokers=brokers or DEFAULT_NAMES,
+                slaves=slaves,
+                failed=failed,
+                loop_factory=_loop_factory(),
+            )
+        )
+
+    return serve("dev", LOOPBACK, make)
+
+
+class ClusterServer:
+    """A cluster as a server: its programs run in threads of their own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def port(self) -> int:
+        return self._cluster.port
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The port of the name server; clients find those of the brokers through it."""
+        return (self.port,)
+
+    @property
+    def address(self) -> str:
+        return self._cluster.name_server
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self._cluster.start)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._cluster.stop)
 
 
 def serve(name: str, host: str, make: Make) -> None:

@@ -78,6 +78,12 @@ class NameServer:
     def address(self) -> str:
         return f"{self._config.bind_address}:{self.port}"
 
+    def disconnect(self) -> None:
+        """Drop all connections, with the answers not sent yet, and accept no more."""
+        self._server.stop_accepting()
+        for peer in list(self._peers.connections):
+            peer.abort()
+
     async def stop(self) -> None:
         """Close the port and every connection."""
         for task in filter(None, (self._scan, self._watch)):

@@ -96,3 +96,16 @@ def test_a_step_is_told_once_and_an_ordinary_correction_not_at_all(
     ]
     assert len(lines) == 1
     assert "step_s=+7200.000" in lines[0]
+
+
+def test_time_that_is_let_pass_is_no_step() -> None:
+    host = Host()
+    host.clock.now_ms()
+    host.end = 100
+    before_ms, steady_ms = host.clock.now_ms(), host.clock.steady_ms()
+    host.clock.let_pass(3_600_000)
+    host.clock.let_pass(1_000)
+
+    assert host.clock.now_ms() == before_ms + 3_601_000
+    assert host.clock.steady_ms() == steady_ms + 3_601_000
+    assert host.clock.set_since(0) == 0

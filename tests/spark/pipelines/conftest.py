@@ -19,8 +19,7 @@ __all__ = ["cluster"]
 
 def store_of(cluster: Cluster) -> Path:
     """The store directory of its broker."""
-    assert cluster.broker is not None
-    return Path(cluster.broker.config.store.store_path_root_dir)
+    return cluster.store_folder()
 
 
 def send(name_server: str, topic: str, numbers: range) -> None:

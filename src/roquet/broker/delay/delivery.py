@@ -176,6 +176,10 @@ class DelayedDelivery:
                 self._arrived.set()
                 return
 
+    def look(self) -> None:
+        """Let `run` look at once for messages that are due."""
+        self._arrived.set()
+
     async def run(self) -> None:
         """Deliver messages when they are due, until cancelled.
 

@@ -61,6 +61,12 @@ class StampClock:
         """
         self._log = log
 
+    def let_pass(self, ms: int) -> None:
+        """Let this much time pass at once, by both clocks: a test does not wait for delays."""
+        wall_ms, steady_ms = self._wall_ms, self.steady_ms
+        self._wall_ms = lambda: wall_ms() + ms
+        self.steady_ms = lambda: steady_ms() + ms
+
     def now_ms(self) -> int:
         """The wall clock, ms since the epoch; notices a step since the last call."""
         now_ms = self._wall_ms()
