@@ -59,7 +59,7 @@ class Consumer(Client):
     :param max_reconsume_times: how often a failed message is delivered again before it goes to
         the dead letter topic. None means 16 times, or without limit if `ordered`.
     :param batch_size: maximum number of messages per pull.
-    :param limits: how much may wait in this process per queue before pulling pauses.
+    :param limits: how much may wait in this process before pulling pauses.
     :param uncompressed_max: maximum size in bytes of a body after decompression. A message with a
         larger body, or with one that cannot be decompressed, is logged and counts as failed; with
         `ordered` it goes to the dead letter topic at once. A message whose body does not match

@@ -28,6 +28,29 @@ def test_no_more_is_taken_than_the_limits_allow(cluster: FakeCluster, broker: Fa
     cluster.run(consume)
 
 
+def test_a_total_is_shared_by_the_queues_that_the_member_has_now(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """There are 4 queues; after another topic came, 8."""
+
+    async def consume() -> None:
+        limits = PrefetchLimits(total_count_max=800)
+        async with consumer(cluster, ["T", "later"], limits=limits, batch_size=1) as c:
+            await asyncio.sleep(10)
+            of_each = 800 // len(c.assigned()) + 1
+            assert len(await c.get_many(5000)) == 4 * of_each
+            broker.create("later", 4)
+            await asyncio.sleep(40)
+            fewer = 800 // len(c.assigned()) + 1
+            assert fewer < of_each
+            await c.get_many(5000)
+            await asyncio.sleep(10)
+            assert 3 * fewer < len(await c.get_many(5000)) <= 4 * fewer
+
+    fill(broker, 4000, queues=4)
+    cluster.run(consume)
+
+
 def test_a_broker_that_gives_the_same_again_is_asked_once_a_second_and_nothing_piles_up(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from roquet.client._consume.process_queue import ProcessQueue
@@ -14,7 +16,7 @@ from roquet.client._consume.pull_flow import (
 )
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.routes import BrokerAddress
-from roquet.errors import ConnectionClosed, ResponseError
+from roquet.errors import ConfigError, ConnectionClosed, ResponseError
 
 MASTER = BrokerAddress(0, "10.0.0.1:10911")
 SLAVE = BrokerAddress(1, "10.0.0.2:10911")
@@ -87,6 +89,45 @@ def test_pulling_pauses_beyond_any_limit(limits: PrefetchLimits, room: bool) -> 
     queue = ProcessQueue(0)
     queue.take([(0, 10), (4, 10), (9, 10)], 10)
     assert has_room(queue, limits) is room
+
+
+def test_the_span_does_not_count_in_order() -> None:
+    queue = ProcessQueue(0)
+    queue.take([(0, 10), (5000, 10)], 5001)
+    assert has_room(queue, PrefetchLimits(), is_ordered=True)
+    assert not has_room(queue, PrefetchLimits())
+
+
+@pytest.mark.parametrize(
+    ("queues", "count_max", "size_max"),
+    [(0, 100, 1000), (1, 100, 1000), (3, 33, 333), (7000, 1, 1)],
+)
+def test_a_total_is_divided_by_the_number_of_queues(
+    queues: int, count_max: int, size_max: int
+) -> None:
+    limits = PrefetchLimits(7, 8, 9, total_count_max=100, total_size_max=1000)
+    assert limits.of_queue(queues) == PrefetchLimits(count_max, size_max, 9)
+
+
+def test_one_total_leaves_the_other_limit_as_it_is() -> None:
+    assert PrefetchLimits(7, 8, 9, total_size_max=30).of_queue(3) == PrefetchLimits(7, 10, 9)
+    assert PrefetchLimits(7, 8, 9, total_count_max=30).of_queue(3) == PrefetchLimits(10, 8, 9)
+    assert PrefetchLimits(7, 8, 9).of_queue(3) == PrefetchLimits(7, 8, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"),
+    [
+        ("count_max", -1, 0),
+        ("size_max", 2**63, 0),
+        ("span_max", None, 0),
+        ("total_count_max", 0, 1),
+        ("total_size_max", "1", 1),
+    ],
+)
+def test_a_limit_that_cannot_be_used_is_named(name: str, value: Any, least: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name} is {value!r}: allowed are {least} to "):
+        PrefetchLimits(**{name: value})
 
 
 def test_the_limits_are_apaches_unless_told_otherwise() -> None:

@@ -13,6 +13,7 @@ from roquet.client._consume.fetcher import QueueFetcher
 from roquet.client._consume.offsets import start_offset
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.process_queue import ProcessQueue
+from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.tasks import Tasks, attempt, cancel
 from roquet.errors import RoquetError
@@ -70,6 +71,10 @@ class Assignment:
         """The state of each assigned queue; its offsets are newer than those at the brokers."""
         return {queue: running.fetcher.state() for queue, running in self._running.items()}
 
+    def _limits(self) -> PrefetchLimits:
+        """The prefetch limits of each queue now."""
+        return self._context.limits.of_queue(len(self._running))
+
     async def apply(self, wanted: frozenset[MessageQueue], subscription: Subscription) -> bool:
         """Add and drop queues of a topic so that `wanted` are assigned.
 
@@ -107,7 +112,7 @@ class Assignment:
             return False  # another member may have it by now
         assert queue not in self._running, f"{queue} has a fetcher already"
         log.info("queue assigned: queue=%s offset=%d", queue, start)
-        fetcher = QueueFetcher(self._context, queue, start, subscription)
+        fetcher = QueueFetcher(self._context, queue, start, subscription, self._limits)
         self._running[queue] = Running(fetcher, self._tasks.start(fetcher.run(), f"pull {queue}"))
         return True
 

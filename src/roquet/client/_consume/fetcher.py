@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.prefetch import Delivery
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.pull_flow import (
+    PrefetchLimits,
     PullPosition,
     delay_after_failure_ms,
     has_room,
@@ -41,14 +43,23 @@ class QueueFetcher:
 
     Invariant: `process_queue` has the messages that were delivered and are not settled. At most one
     pull is under way.
+
+    :param limits: called before each pull, because the limits depend on how many queues the member
+        has.
     """
 
     def __init__(
-        self, context: MemberContext, queue: MessageQueue, start: int, subscription: Subscription
+        self,
+        context: MemberContext,
+        queue: MessageQueue,
+        start: int,
+        subscription: Subscription,
+        limits: Callable[[], PrefetchLimits],
     ) -> None:
         self._context = context
         self._queue = queue
         self._subscription = subscription
+        self._limits = limits
         self._position = PullPosition(start)
         self._streak = FailureStreak()
         self._has_logged_repeats = False
@@ -104,7 +115,8 @@ class QueueFetcher:
         return delay_after_failure_ms(error)
 
     async def _wait_for_room(self) -> None:
-        while not has_room(self.process_queue, self._context.limits):
+        is_ordered = self._context.ordered
+        while not has_room(self.process_queue, self._limits(), is_ordered=is_ordered):
             self._done.clear()
             await self._done.wait()
 

@@ -11,7 +11,8 @@ from typing import Final
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.routes import BrokerAddress
-from roquet.errors import ResponseError
+from roquet.common.java import LONG_MAX
+from roquet.errors import ConfigError, ResponseError
 from roquet.protocol.bodies.tables import MASTER_ID
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 
@@ -23,25 +24,62 @@ STANDSTILL_MS: Final = 1000
 """Minimum time between two pulls if the first did not advance the offset."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PrefetchLimits:
-    """Limits per queue of the messages that are in this process and not settled.
+    """Limits of the messages that are in this process and not settled.
 
-    `count_max` is in messages and `size_max` in bytes. `span_max` is the distance of the last
-    message from the first, in queue offsets. Pulling pauses while a limit is exceeded.
+    Pulling of a queue pauses while a limit is exceeded.
+
+    :param count_max: messages of each queue.
+    :param size_max: bytes of each queue.
+    :param span_max: the distance of a queue's last message from its first, in queue offsets. It
+        does not count for ordered consumers.
+    :param total_count_max: messages of all queues, divided by the number of queues that this member
+        has, those of the retry topic included. It replaces `count_max`.
+    :param total_size_max: bytes of all queues, divided in the same way. It replaces `size_max`.
+    :raises ConfigError: a limit is out of range; the message names it.
     """
 
     count_max: int = 1000
     size_max: int = 100 * 1024 * 1024
     span_max: int = 2000
+    total_count_max: int | None = None
+    total_size_max: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            limit = getattr(self, name)
+            is_total = name.startswith("total")
+            if is_total and limit is None:
+                continue
+            least = 1 if is_total else 0
+            if not isinstance(limit, int) or not least <= limit <= LONG_MAX:
+                raise ConfigError(f"{name} is {limit!r}: allowed are {least} to {LONG_MAX}")
+
+    def of_queue(self, queues: int) -> PrefetchLimits:
+        """The limits of each queue of a member that has `queues` queues."""
+        if self.total_count_max is None and self.total_size_max is None:
+            return self
+        return PrefetchLimits(
+            _share(self.count_max, self.total_count_max, queues),
+            _share(self.size_max, self.total_size_max, queues),
+            self.span_max,
+        )
 
 
-def has_room(queue: ProcessQueue, limits: PrefetchLimits) -> bool:
-    """Whether a queue is within all limits, so that it may be pulled."""
+def _share(of_queue: int, total: int | None, queues: int) -> int:
+    return of_queue if total is None else max(1, total // max(1, queues))
+
+
+def has_room(queue: ProcessQueue, limits: PrefetchLimits, *, is_ordered: bool = False) -> bool:
+    """Whether a queue is within all limits, so that it may be pulled.
+
+    :param is_ordered: one message after the other is settled, so that the span does not count.
+    """
     return (
         queue.count <= limits.count_max
         and queue.size <= limits.size_max
-        and queue.span <= limits.span_max
+        and (is_ordered or queue.span <= limits.span_max)
     )
 
 
