@@ -28,7 +28,9 @@ def respond(connection: Connection, *opaques: int) -> None:
 
 
 async def waits(work: Awaitable[object]) -> asyncio.Future[object]:
+    """Begin a call; its request is written when this returns."""
     task = asyncio.ensure_future(work)
+    await asyncio.sleep(0)
     await asyncio.sleep(0)
     return task
 
@@ -53,6 +55,22 @@ async def test_requests_that_begin_together_are_one_write() -> None:
         future.cancel()
 
 
+async def test_calls_of_one_turn_beside_one_under_way_are_one_write_in_their_order() -> None:
+    connection, calls, transport = connected()
+    alone = asyncio.ensure_future(calls.call(Command(ASK), 1000))
+    others = [asyncio.ensure_future(calls.call(Command(ASK), 1000)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 1
+    calls.notify(Command(ASK))
+    assert len(transport.writes) == 1
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 2
+    opaques = [decode(frame).opaque for frame in transport.take()]
+    assert opaques == [1, 2, 3, 4, 5]
+    respond(connection, *opaques)
+    assert [(await call).opaque for call in (alone, *others)] == opaques[:4]
+
+
 async def test_a_response_that_comes_too_late_is_ignored() -> None:
     connection, calls, transport = connected()
     with pytest.raises(CallTimeout, match=f"did not answer request {ASK} within 1 ms"):
@@ -70,6 +88,23 @@ async def test_a_call_that_is_cancelled_waits_no_more() -> None:
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
+    assert not calls.waiting
+
+
+async def test_a_call_that_is_cancelled_before_its_request_is_written_leaves_the_frames_whole() -> (
+    None
+):
+    connection, calls, transport = connected()
+    first = await waits(calls.call(Command(ASK), 1000))
+    second = asyncio.ensure_future(calls.call(Command(ASK), 1000))
+    third = asyncio.ensure_future(calls.call(Command(ASK), 1000))
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 1
+    second.cancel()
+    await asyncio.wait([second])
+    assert [decode(frame).opaque for frame in transport.take()] == [1, 2, 3]
+    respond(connection, 1, 2, 3)
+    await asyncio.gather(first, third)
     assert not calls.waiting
 
 

@@ -39,7 +39,7 @@ class Calls:
         request.flag |= ONE_WAY
         request.opaque = self._opaque()
         if self._wire is not None:
-            self._wire.send(self._encode(request))
+            self._wire.send_soon(self._encode(request))
 
     async def call(self, request: Command, timeout_ms: int) -> Command:
         """Send a request and wait for its response, whatever its response code.
@@ -50,9 +50,9 @@ class Calls:
         wire = self._open_wire()
         opaque = request.opaque = self._opaque()
         frame = self._encode(request)
+        self._send(wire, frame)
         waiting: asyncio.Future[Command] = self._loop.create_future()
         self.waiting[opaque] = waiting
-        wire.send(frame)
         timer = self._loop.call_later(
             timeout_ms / 1000, self._expire, opaque, wire.peer_address, request.code, timeout_ms
         )
@@ -116,8 +116,8 @@ class Calls:
         began: dict[int, asyncio.Future[Command]] = {
             request.opaque: self._loop.create_future() for request in requests
         }
+        self._send(wire, frames)
         self.waiting |= began
-        wire.send(frames)
         return list(began.values())
 
     def begin_to_ask(self, request: Command) -> asyncio.Future[Command]:
@@ -151,6 +151,17 @@ class Calls:
         for waiting in calls.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionClosed(why))
+
+    def _send(self, wire: Wire, frames: bytes) -> None:
+        """Send requests that get responses.
+
+        Calls under way are answered by few reads, and whoever waited for them may call again in one
+        turn. A call alone gains nothing by waiting for the turn's end, which costs a turn.
+        """
+        if self.waiting:
+            wire.send_soon(frames)
+        else:
+            wire.send(frames)
 
     def _open_wire(self) -> Wire:
         """:raises ConnectionClosed: the connection is closed."""

@@ -96,7 +96,7 @@ def test_a_good_bye_leaves_behind_a_heartbeat_that_is_under_way(
     broker.on_request = lambda request: came.__setitem__(request.code, cluster.sim.now_s)
     cluster.run(consume)
     waited_s = came[RequestCode.UNREGISTER_CLIENT] - came[RequestCode.HEART_BEAT]
-    assert 0 < waited_s < 1 if is_answered else waited_s >= 3
+    assert 0 < waited_s < 1 if is_answered else waited_s > 2
 
 
 # one session
