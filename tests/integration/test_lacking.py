@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from roquet.dev import Cluster
+from tests.integration import round_trip
 
 pytestmark = pytest.mark.process
 
@@ -52,6 +54,7 @@ NOT_ON_WINDOWS: Final = [
     for name in names.split()
 ]
 """Modules, and attributes of modules, that Linux has and Windows has not."""
+COARSE_S: Final = 0.0156
 HINT: Final = "pip install 'roquet[broker]'"
 
 
@@ -89,6 +92,29 @@ async def test_a_client_needs_nothing_that_windows_lacks(cluster: Cluster) -> No
     ended = await run(lacking, str(HERE / "round_trip.py"), cluster.name_server, "orders")
 
     assert ended == (0, "received 10\n", "")
+
+
+class CoarseLoop(asyncio.SelectorEventLoop):
+    """Its clock moves in steps of 15.6 ms, as that of Windows."""
+
+    def time(self) -> float:
+        return super().time() // COARSE_S * COARSE_S
+
+
+def test_a_client_needs_no_clock_finer_than_that_of_windows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def trip() -> None:
+        async with Cluster() as running:
+            await round_trip.main(running.name_server, "orders")
+
+    coarse_ns = int(COARSE_S * 1e9)
+    now_ns = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() // coarse_ns * coarse_ns)
+    with asyncio.Runner(loop_factory=CoarseLoop) as runner:
+        runner.run(trip())
+
+    assert capsys.readouterr().out == "received 10\n"
 
 
 @pytest.mark.parametrize("command", ["", "namesrv", "broker", "dev", "store", "ha", "pipeline"])
