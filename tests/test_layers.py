@@ -30,7 +30,8 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "spark": "admin client storetool storage protocol",
         "cli": "admin nameserver broker dev storetool spark",
         "dev": "nameserver broker replication transport protocol",
-        "__init__": "allocation client dev protocol transport",
+        "cluster": "admin client protocol",
+        "__init__": "allocation client cluster dev protocol transport",
     }.items()
 }
 """What a package may import beside itself, `errors` and `common`."""

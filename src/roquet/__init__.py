@@ -26,9 +26,11 @@ if TYPE_CHECKING:
         TransactionResult,
         TransactionState,
     )
+    from roquet.cluster import Client, connect
     from roquet.errors import (
         AccessDenied,
         CallTimeout,
+        ClientStateError,
         ConfigError,
         ConnectionClosed,
         DamagedBody,
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AccessDenied",
     "CallTimeout",
+    "Client",
     "ClientConfig",
+    "ClientStateError",
     "ConfigError",
     "ConnectionClosed",
     "Consumer",
@@ -74,10 +78,12 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "allocation",
+    "connect",
     "dev",
 ]
 
 _HOMES = {
+    "Client": "cluster",
     "ClientConfig": "client.config",
     "Consumer": "client.consumer",
     "Credentials": "protocol.remoting.signing",
@@ -97,6 +103,7 @@ _HOMES = {
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",
     "allocation": "allocation",
+    "connect": "cluster",
     "dev": "dev",
 }
 """Public name -> the module that defines it; all other public names are defined in `errors`."""

@@ -146,6 +146,13 @@ class ClusterStateError(RoquetError):
     """A program of a test cluster (`roquet.dev.Cluster`) is in no state for what was asked."""
 
 
+class ClientStateError(RoquetError):
+    """A client was used before its start, after its close, or in another event loop or process.
+
+    The message says what to do.
+    """
+
+
 class OptionError(RoquetError):
     """An option of a Spark source, sink or job is invalid.
 

@@ -12,13 +12,14 @@ import pytest
 
 from roquet import ClientConfig, ConfigError, Credentials, Tls
 from roquet.admin.cluster import AdminClient
-from roquet.client._net.client import Client
+from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientOptions
-from roquet.client.consumer import Consumer
+from roquet.client.consumer import Consumer, ConsumerOptions
 from roquet.client.producer import Producer, ProducerOptions
-from roquet.client.pull_consumer import PullConsumer
+from roquet.client.pull_consumer import PullConsumer, PullOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.transactions import TransactionProducer, TransactionState
+from roquet.cluster import Client
 
 KEYS = Credentials("account", "secret")
 
@@ -27,7 +28,7 @@ async def check(message: ReceivedMessage) -> TransactionState:
     return TransactionState.COMMIT
 
 
-CLIENTS: dict[str, Callable[..., Client]] = {
+CLIENTS: dict[str, Callable[..., SessionUser]] = {
     "Producer": lambda server, **options: Producer(server, "G", **options),
     "TransactionProducer": lambda server, **options: TransactionProducer(
         server, "G", check, **options
@@ -35,6 +36,7 @@ CLIENTS: dict[str, Callable[..., Client]] = {
     "Consumer": lambda server, **options: Consumer(server, "G", "T", **options),
     "PullConsumer": PullConsumer,
     "AdminClient": AdminClient,
+    "Client": Client,
 }
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
@@ -51,7 +53,7 @@ every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
     ],
 )
 def test_a_wrong_option_is_named_by_every_client(
-    client: Callable[..., Client], options: dict[str, Any], message: str
+    client: Callable[..., SessionUser], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         client("ns:9876", **options)
@@ -60,21 +62,21 @@ def test_a_wrong_option_is_named_by_every_client(
 @every_client
 @pytest.mark.parametrize("server", ["", " ; ", "ns", "ns:", "ns:0", "a:1;b", ["a:1"], None])
 def test_a_wrong_name_server_is_named_by_every_client(
-    client: Callable[..., Client], server: Any
+    client: Callable[..., SessionUser], server: Any
 ) -> None:
     with pytest.raises(ConfigError, match=r"^name_server"):
         client(server)
 
 
 @every_client
-def test_an_unknown_option_is_refused_by_every_client(client: Callable[..., Client]) -> None:
+def test_an_unknown_option_is_refused_by_every_client(client: Callable[..., SessionUser]) -> None:
     with pytest.raises(TypeError, match="retrys"):
         client("ns:9876", retrys=3)
 
 
 @every_client
 def test_every_client_takes_a_config_and_replaces_what_is_given_beside_it(
-    client: Callable[..., Client],
+    client: Callable[..., SessionUser],
 ) -> None:
     config = ClientConfig("ns:9876", credentials=KEYS, client_id="10.0.0.1@shared")
 
@@ -102,9 +104,22 @@ def test_the_options_of_clients_are_the_parameters_that_they_are_passed_on_to() 
     after_the_first = list(inspect.signature(ClientConfig).parameters)[1:]
     assert list(ClientOptions.__annotations__) == after_the_first
 
-    of_producers = [
+
+@pytest.mark.parametrize(
+    ("options", "client", "given_by_position"),
+    [
+        (ProducerOptions, Producer, ()),
+        (ConsumerOptions, Consumer, ("start",)),
+        (PullOptions, PullConsumer, ()),
+    ],
+)
+def test_the_options_of_a_client_are_its_keyword_arguments(
+    options: type, client: type, given_by_position: tuple[str, ...]
+) -> None:
+    keywords = [
         name
-        for name, parameter in inspect.signature(Producer).parameters.items()
+        for name, parameter in inspect.signature(client).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     ]
-    assert ProducerOptions.__annotations__.keys() - ClientOptions.__annotations__ == {*of_producers}
+    own = options.__annotations__.keys() - ClientOptions.__annotations__.keys()
+    assert own == {*keywords, *given_by_position}

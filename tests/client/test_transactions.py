@@ -249,12 +249,12 @@ def test_a_producer_that_found_no_name_server_at_first_is_asked_as_soon_as_there
 
     async def wait() -> None:
         async with producer(served.client, ledger.check):
+            served.name_server.host.kill()  # before it was asked for a route
             await asyncio.sleep(10)
             served.name_server.start()
             await asyncio.sleep(80)
 
     leave_open(served)
-    served.name_server.host.kill()
     served.run(wait)
     assert served.bodies() == ["paid"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from roquet.client._net.client import Client
+from roquet.client._net.session_user import SessionUser
 from roquet.protocol.bodies.tables import BrokerData, ClusterInfo, parse
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -16,7 +16,7 @@ TIMEOUT_MS: Final = 5000
 T = TypeVar("T")
 
 
-class AdminClient(Client):
+class AdminClient(SessionUser):
     """A client of a cluster for administration: asks name servers and brokers."""
 
     async def brokers(self) -> Mapping[str, BrokerData]:
@@ -24,6 +24,7 @@ class AdminClient(Client):
 
         :raises ConnectionClosed, CallTimeout: no name server answers.
         """
+        self._require_open()
         answer = await self._session.name_servers.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
         return parse(checked(answer, "the name server").body, ClusterInfo.from_json).brokers
 
@@ -41,6 +42,7 @@ class AdminClient(Client):
         :raises ResponseError: the broker refuses; the remark says why.
         :raises ConnectionClosed, CallTimeout: the broker does not answer.
         """
+        self._require_open()
         return checked(
             await self._session.call(address, Command(code, dict(fields or {})), timeout_ms),
             address,

@@ -16,7 +16,7 @@ from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffe
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
 from roquet.client._consume.send_back import NoSendBack, SendBack
-from roquet.client._net.client import Client
+from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
@@ -30,7 +30,21 @@ __all__ = ["Consumer", "ReceivedMessage"]
 RECONSUME_TIMES_MAX: Final = 16
 
 
-class Consumer(Client):
+class ConsumerOptions(ClientOptions, total=False):
+    """The keyword arguments of `Consumer`, for callers that pass them on."""
+
+    start: Start
+    ordered: bool
+    broadcast: bool
+    max_reconsume_times: int | None
+    batch_size: int
+    limits: PrefetchLimits | None
+    uncompressed_max: int
+    strategy: AllocationStrategy | None
+    offsets_folder: str | Path | None
+
+
+class Consumer(SessionUser):
     """A member of a consumer group. The members of a group share the queues of their topics.
 
         async with Consumer("127.0.0.1:9876", "billing", {"orders": "new||paid"}) as consumer:
@@ -42,7 +56,8 @@ class Consumer(Client):
     Several tasks may iterate over one consumer at the same time; each task acknowledges its own
     messages.
 
-    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
+    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`; or a
+        started client whose session is shared.
     :param group: the name of the consumer group.
     :param topics: a topic, several topics, or a mapping of topics to filters: `*`, tags joined by
         `||`, or `Sql`. All members of a group must have the same subscriptions
@@ -78,7 +93,7 @@ class Consumer(Client):
 
     def __init__(
         self,
-        name_server: str | ClientConfig,
+        name_server: str | ClientConfig | SessionUser,
         group: str,
         topics: str | Iterable[str] | Mapping[str, str | Sql],
         start: Start = "last",
@@ -141,7 +156,7 @@ class Consumer(Client):
         self._member = Member(context)
         self._handed_out: list[ReceivedMessage] = []
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> Self:
         """Join the group and start to pull.
 
         :raises ConnectionClosed: no name server can be reached.
@@ -151,28 +166,25 @@ class Consumer(Client):
         :raises ConfigError: a broker is too old for SQL92 expressions.
         :raises StoreError: the offset file of a broadcasting member cannot be read.
         """
-        await super().__aenter__()
-        try:
-            await self._member.join()
-        except BaseException:
-            await self.__aexit__()
-            raise
-        return self
+        return await super().start()
 
-    async def __aexit__(self, *_: object) -> None:
-        """Store the offsets, then leave the group."""
+    async def _on_start(self) -> None:
+        await self._member.join()
+
+    async def _on_closing(self) -> None:
         self._prefetch.close()
-        try:
-            await self._redelivery.finish()
-            await self._member.leave()
-        finally:
-            await super().__aexit__()
+
+    async def _on_close(self) -> None:
+        """Store the offsets, then leave the group."""
+        await self._redelivery.finish()
+        await self._member.leave()
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over the messages until the consumer is closed.
 
         Asking for the next message acknowledges the one before.
         """
+        self._require_open()
         return _Iteration(self._messages)
 
     async def get_many(
@@ -186,6 +198,7 @@ class Consumer(Client):
 
         :param timeout_ms: how long to wait for the first message; the list is empty after that.
         """
+        self._require_open()
         for earlier in self._handed_out:
             earlier.ack()
         self._handed_out = await self._messages.some(max_messages, timeout_ms)

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Self, Unpack
+from typing import Final, Unpack
 
 from roquet.client._net.broker_requests import CheckBackHandler
-from roquet.client._net.client import Client
 from roquet.client._net.replies import reply_properties
+from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE
 from roquet.client._send.encoder import MessageEncoder, MessageFields, check_message, message_of
@@ -38,7 +38,7 @@ TIMEOUT_MS: Final = 3000
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """The keyword arguments of `Producer`, for subclasses that take more arguments."""
+    """The keyword arguments of `Producer`, for callers that pass them on."""
 
     timeout_ms: int
     retries: int
@@ -46,13 +46,14 @@ class ProducerOptions(ClientOptions, total=False):
     avoid_slow_brokers: bool
 
 
-class Producer(Client):
-    """Sends messages. Use it as `async with Producer(...) as producer`.
+class Producer(SessionUser):
+    """Sends messages. Use it with `async with`, or call `start` and `close`.
 
     Any number of tasks may use one producer at the same time. Their calls share one connection per
     broker, so `await asyncio.gather(*(producer.send(...) for ...))` reaches a high rate.
 
-    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
+    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`; or a
+        started client whose session is shared.
     :param group: the name of the producer group; brokers list producers by it.
     :param timeout_ms: the time in ms for one send including its retries; each call may override
         it.
@@ -68,7 +69,7 @@ class Producer(Client):
 
     def __init__(
         self,
-        name_server: str | ClientConfig,
+        name_server: str | ClientConfig | SessionUser,
         group: str,
         *,
         timeout_ms: int = TIMEOUT_MS,
@@ -88,13 +89,17 @@ class Producer(Client):
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
         self._encoder = MessageEncoder(unique_keys, compress_from_size)
         self._on_check_back: CheckBackHandler | None = None
+        self._has_joined = False
         self._announced: set[str] = set()
         """Topics whose clusters' brokers have all had a heartbeat of this client."""
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
+    async def _on_start(self) -> None:
         self._session.membership.join_as_producer(self._group, self._on_check_back)
-        return self
+        self._has_joined = True
+
+    async def _on_close(self) -> None:
+        if self._has_joined:
+            await self._session.membership.leave_as_producer(self._group, self._on_check_back)
 
     async def send(
         self,
@@ -125,6 +130,7 @@ class Producer(Client):
         :raises ConnectionClosed: no connection after all tries; the message may be stored.
         :raises CallTimeout: no answer in time; the message may be stored.
         """
+        self._require_open()
         encoded = self._encoder.encode(message_of(topic, body, fields))
         pick = pick_of(encoded.topic, sharding_key, queue)
         (result,) = await self._sender.send(encoded, self._timeout_or_default(timeout_ms), pick)
@@ -150,6 +156,7 @@ class Producer(Client):
         :raises MessageError: the messages cannot form a batch; nothing was sent.
         :raises RoquetError: as `send`. If there are several requests, earlier ones are stored.
         """
+        self._require_open()
         encoded_batches = self._encoder.encode_batches(list(messages))
         pick = pick_of(encoded_batches[0].topic, sharding_key, queue)
         results: list[SendResult] = []
@@ -173,6 +180,7 @@ class Producer(Client):
 
         :raises MessageError, RouteNotFound, ConnectionClosed, CallTimeout: nothing was sent.
         """
+        self._require_open()
         encoded = self._encoder.encode(message_of(topic, body, fields))
         pick = pick_of(encoded.topic, sharding_key, queue)
         await self._sender.send_one_way(encoded, self._timeout_ms, pick)
@@ -187,6 +195,7 @@ class Producer(Client):
         :raises CallTimeout: no reply in time; the message may be consumed.
         :raises MessageError, RouteNotFound, ResponseError, ConnectionClosed: as `send`.
         """
+        self._require_open()
         check_message(message)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -236,6 +245,7 @@ class Producer(Client):
         :raises ResponseError: SYSTEM_ERROR (1): the requester is gone, or did not accept the reply.
         :raises RouteNotFound, ConnectionClosed, CallTimeout: as `send`.
         """
+        self._require_open()
         time_ms = self._timeout_or_default(timeout_ms)
         topic, properties = reply_properties(request)
         message = message_of(topic, body, fields)
@@ -255,6 +265,7 @@ class Producer(Client):
 
         :raises RouteNotFound: no broker has the topic, and none would create it.
         """
+        self._require_open()
         return list(await self._routes.queues(topic, self._timeout_ms))
 
     def _timeout_or_default(self, timeout_ms: int | None) -> int:

@@ -8,13 +8,13 @@ from typing import Literal, TypeAlias, Unpack
 
 from roquet.client._consume.pull_request import HOLD_SWEEP_MS, pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
-from roquet.client._net.client import Client
 from roquet.client._net.routes import (
     BrokerAddress,
     masters_only,
     read_addresses,
     subscribe_queues,
 )
+from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.common.java import INT_MAX, LONG_MAX, LONG_MIN
@@ -36,7 +36,15 @@ __all__ = ["PullConsumer", "PullResult", "PullStatus", "ReadFrom"]
 ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
 
 
-class PullConsumer(Client):
+class PullOptions(ClientOptions, total=False):
+    """The keyword arguments of `PullConsumer`, for callers that pass them on."""
+
+    group: str
+    read_from: ReadFrom
+    timeout_ms: int
+
+
+class PullConsumer(SessionUser):
     """Reads queues by offset, without membership in a group.
 
     Its pulls carry their own subscription (sysFlag 4), so it sends no heartbeats, and any number
@@ -45,7 +53,8 @@ class PullConsumer(Client):
     All methods raise `RouteNotFound` for a topic that no broker has, `ConnectionClosed` or
     `CallTimeout` if no broker can be asked, and `ResponseError` if a broker refuses.
 
-    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
+    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`; or a
+        started client whose session is shared.
     :param group: the group whose name the pulls carry. Brokers create it on demand if they have
         `autoCreateSubscriptionGroup=true`.
     :param read_from: "any": the master, the replica that the broker suggests to a reader with a
@@ -62,7 +71,7 @@ class PullConsumer(Client):
 
     def __init__(
         self,
-        name_server: str | ClientConfig,
+        name_server: str | ClientConfig | SessionUser,
         *,
         group: str = "roquet-pull",
         read_from: ReadFrom = "any",
@@ -81,10 +90,12 @@ class PullConsumer(Client):
 
     async def topics(self) -> list[str]:
         """The names of all topics that the name server knows, including system topics."""
+        self._require_open()
         return await self._session.routes.topics()
 
     async def own_topics(self) -> list[str]:
         """The names of the topics that are named after clusters and brokers."""
+        self._require_open()
         return await self._session.routes.topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -92,6 +103,7 @@ class PullConsumer(Client):
 
         Queues whose broker has only slaves up are included.
         """
+        self._require_open()
         check_topic(topic)
         return list(subscribe_queues(topic, await self._session.routes.refresh(topic)))
 
@@ -101,6 +113,7 @@ class PullConsumer(Client):
         :param of_master: ask only the master. By default a slave is asked if the master is down;
             the slave's queue may begin later.
         """
+        self._require_open()
         check_queue(queue)
         choose = masters_only if of_master else read_addresses
         return await self._session.queues.min_offset(queue, self._timeout_ms, choose)
@@ -111,6 +124,7 @@ class PullConsumer(Client):
         :param of_master: ask only the master. By default a slave is asked if the master is down;
             the slave may lag behind offsets that were read before.
         """
+        self._require_open()
         check_queue(queue)
         choose = masters_only if of_master else read_addresses
         return await self._session.queues.max_offset(queue, self._timeout_ms, choose)
@@ -120,6 +134,7 @@ class PullConsumer(Client):
 
         :param timestamp_ms: milliseconds since 1970.
         """
+        self._require_open()
         check_queue(queue)
         check_number("timestamp_ms", timestamp_ms, LONG_MIN, LONG_MAX)
         return await self._session.queues.offset_at(queue, timestamp_ms, self._timeout_ms)
@@ -129,12 +144,14 @@ class PullConsumer(Client):
 
         For a young queue brokers answer 0 instead of none (docs/pitfalls.md#trap-29).
         """
+        self._require_open()
         check_group(group)
         check_queue(queue)
         return await self._session.queues.committed(group, queue, self._timeout_ms)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the offset of `group` in a queue, the next one to consume, forwards or backwards."""
+        self._require_open()
         check_group(group)
         check_queue(queue)
         check_number("offset", offset, LONG_MIN, LONG_MAX)
@@ -157,6 +174,7 @@ class PullConsumer(Client):
         :param hold_ms: how long in ms the broker may hold the pull while there is no message
             (long polling); 0 returns at once.
         """
+        self._require_open()
         check_queue(queue)
         check_number("max_messages", max_messages, 1, INT_MAX)
         subscription = subscription_to(queue.topic, tags)
@@ -185,6 +203,7 @@ class PullConsumer(Client):
         :param max_messages: maximum number of messages per pull.
         :param tags: as in `pull`.
         """
+        self._require_open()
         check_queue(queue)
         check_number("max_messages", max_messages, 1, INT_MAX)
         subscription = subscription_to(queue.topic, tags)

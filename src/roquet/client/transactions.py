@@ -10,10 +10,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Self, Unpack
+from typing import Final, Unpack
 
 from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.session import Session
+from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import attempt
 from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client.config import ClientConfig
@@ -111,7 +112,7 @@ class TransactionProducer(Producer):
 
     def __init__(
         self,
-        name_server: str | ClientConfig,
+        name_server: str | ClientConfig | SessionUser,
         group: str,
         check: Check,
         *,
@@ -122,10 +123,9 @@ class TransactionProducer(Producer):
         self._on_check_back = CheckBacks(self._session, group, check).handle
         self._topics = (DEFAULT_TOPIC, *topics)
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
+    async def _on_start(self) -> None:
+        await super()._on_start()
         self._session.tasks.start(self._announce(), f"announcing {self._group}")
-        return self
 
     async def _announce(self) -> None:
         """Look up the routes of `topics` until all are found.
@@ -168,6 +168,7 @@ class TransactionProducer(Producer):
         :raises RoquetError: as `send`. If the message is stored all the same, the broker calls
             `check`.
         """
+        self._require_open()
         half = self._encoder.encode_half(message, self._group)
         (stored,) = await self._sender.send(half, self._timeout_or_default(timeout_ms))
         state = TransactionState.ROLLBACK

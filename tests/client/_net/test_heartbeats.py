@@ -14,7 +14,7 @@ from roquet.client._net.heartbeats import PERIOD_S
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.session import Session
 from roquet.client.config import ClientConfig
-from roquet.errors import AccessDenied, MessageError, Refused
+from roquet.errors import AccessDenied, ConfigError, Refused
 from roquet.protocol.bodies.tables import FROM_TIMESTAMP, ConsumerData, Heartbeat, parse
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.records.record import Record
@@ -161,7 +161,7 @@ def test_without_a_group_there_is_nothing_to_say(
 def test_a_client_is_in_a_group_once(cluster: FakeCluster, other: FakeBroker) -> None:
     async def work(session: Session) -> None:
         session.membership.join_as_consumer("G", member([]))
-        with pytest.raises(MessageError, match="in group G twice"):
+        with pytest.raises(ConfigError, match="in group G twice"):
             session.membership.join_as_consumer("G", member([]))
 
     run(cluster, work)

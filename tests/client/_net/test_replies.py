@@ -192,9 +192,14 @@ def test_the_reply_goes_over_the_broker_that_had_the_request(served: Served) -> 
     )
 
 
-async def test_a_reply_cannot_be_delayed() -> None:
+def test_a_reply_cannot_be_delayed(served: Served) -> None:
     properties = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "10.0.0.1@1", CLUSTER: "C"}
     record = replace(RECORD, properties_text=join_properties(properties))
     request = ReceivedMessage(record, "a", 0)
-    with pytest.raises(MessageError, match="a reply cannot be delayed"):
-        await Producer("10.0.0.1:9876", "P").reply(request, b"!", delay_level=1)
+
+    async def reply() -> None:
+        async with producer(served.client) as p:
+            with pytest.raises(MessageError, match="a reply cannot be delayed"):
+                await p.reply(request, b"!", delay_level=1)
+
+    served.run(reply)

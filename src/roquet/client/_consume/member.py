@@ -34,9 +34,10 @@ class Member:
         self._assignment = Assignment(context, self._locks)
         self._rebalancer = Rebalancer(context, self._assignment)
         self._tasks = Tasks()
+        self._has_joined = False
 
     async def join(self) -> None:
-        """Send a heartbeat, then rebalance. Raises as `Consumer.__aenter__`.
+        """Send a heartbeat, then rebalance. Raises as `Consumer.start`.
 
         Without the heartbeat the brokers' lists of members would lack this one, and it would get
         no queue (docs/pitfalls.md#trap-60).
@@ -62,6 +63,7 @@ class Member:
             self._session.runtime.now_ms(),
         )
         self._session.membership.join_as_consumer(group, member)
+        self._has_joined = True
         for denial in await self._session.membership.beat():
             raise denial  # otherwise the application would wait forever for messages
         await self._rebalancer.rebalance()
@@ -89,13 +91,15 @@ class Member:
                     )
 
     async def leave(self) -> None:
-        """Stop pulling, and store the offsets. Unregistering is up to the session, later.
+        """Stop pulling, store the offsets, and leave the group.
 
         In this order, because the other members take over the queues as soon as this member left
         (docs/protocol/consuming.md#leaving).
         """
         await self._tasks.close()
         await self._assignment.close()
+        if self._has_joined:
+            await self._session.membership.leave_as_consumer(self._context.group)
 
     def assigned(self) -> frozenset[MessageQueue]:
         """The queues that are assigned to this member now."""

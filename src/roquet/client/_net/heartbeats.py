@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import MutableMapping
 from typing import Final, TypeVar
 
@@ -10,7 +11,7 @@ from roquet.client._net.broker_requests import CheckBackHandler, MemberCallbacks
 from roquet.client._net.name_servers import Call
 from roquet.client._net.route_table import RouteTable
 from roquet.client._net.tasks import Tasks, attempt, pause
-from roquet.errors import AccessDenied, MessageError
+from roquet.errors import AccessDenied, ConfigError
 from roquet.protocol.bodies.tables import Heartbeat
 from roquet.protocol.headers.members import UnregisterClientHeader
 from roquet.protocol.json.dialect import dump_bytes
@@ -41,26 +42,37 @@ class Heartbeats:
         self._routes = routes
         self.producers: dict[str, CheckBackHandler | None] = {}
         self.consumers: dict[str, MemberCallbacks] = {}
+        self._producer_counts: Counter[str] = Counter()
         self._sending = asyncio.Lock()
         self._heartbeats = Tasks()
         self.due = routes.changed
         """Set to send heartbeats now."""
 
     def join_as_producer(self, group: str, on_check_back: CheckBackHandler | None = None) -> None:
-        """Add a producer group.
+        """Add a producer to its group. Several producers of a client may have the same group.
 
         :param on_check_back: handles check-backs of the group.
+        :raises ConfigError: another producer of the group handles its check-backs.
         """
-        self.producers[group] = on_check_back
+        if on_check_back is not None and self.producers.get(group) is not None:
+            raise ConfigError(
+                f"group {group} has a TransactionProducer in this session: brokers ask one of "
+                "them for all transactions, so give the other one another group"
+            )
+        self.producers[group] = on_check_back or self.producers.get(group)
+        self._producer_counts[group] += 1
         self.due.set()
 
     def join_as_consumer(self, group: str, member: MemberCallbacks) -> None:
         """Add a consumer group.
 
-        :raises MessageError: this client is in the group already.
+        :raises ConfigError: this client is in the group already.
         """
         if group in self.consumers:
-            raise MessageError(f"one client cannot be in group {group} twice: use another session")
+            raise ConfigError(
+                f"one session cannot be in group {group} twice: brokers count members by their "
+                "client id; give the second consumer a session of its own"
+            )
         self.consumers[group] = member
 
     async def run(self) -> None:
@@ -89,11 +101,13 @@ class Heartbeats:
                 heartbeat = Heartbeat(self._client_id, tuple(sorted(self.producers)), consumers)
                 body = dump_bytes(heartbeat.to_json())
                 denials += await self._send_to_all(
-                    Command(RequestCode.HEART_BEAT, body=body), "heartbeat"
+                    Command(RequestCode.HEART_BEAT, body=body), "heartbeat", bool(self.consumers)
                 )
 
-    async def _send_to_all(self, request: Command, what: str) -> list[AccessDenied]:
-        addresses = sorted(at for at in self._routes.addresses() if self.consumers or at.is_master)
+    async def _send_to_all(
+        self, request: Command, what: str, has_consumers: bool
+    ) -> list[AccessDenied]:
+        addresses = sorted(at for at in self._routes.addresses() if has_consumers or at.is_master)
         denials: list[AccessDenied] = []
 
         async def send(address: str) -> None:
@@ -114,17 +128,40 @@ class Heartbeats:
         The brokers notify these members at once (docs/protocol/consuming.md#leaving).
         """
         for group in list(self.consumers):
+            await self.leave_as_consumer(group)
+        for group in sorted(self.producers):
+            await self._unregister_producers(group)
+        await self._heartbeats.close()
+
+    async def leave_as_consumer(self, group: str) -> None:
+        """Unregister a consumer group, if this client is in it."""
+        if group in self.consumers:
             header = UnregisterClientHeader(self._client_id, consumer_group=group)
             await self._leave(self.consumers, group, header)
-        for group in sorted(self.producers):
-            header = UnregisterClientHeader(self._client_id, producer_group=group)
-            await self._leave(self.producers, group, header)
-        await self._heartbeats.close()
+
+    async def leave_as_producer(
+        self, group: str, on_check_back: CheckBackHandler | None = None
+    ) -> None:
+        """Remove a producer from its group. The last one unregisters the group.
+
+        :param on_check_back: what it joined with.
+        """
+        self._producer_counts[group] -= 1
+        if self._producer_counts[group] == 0:
+            await self._unregister_producers(group)
+        elif on_check_back is not None:
+            self.producers[group] = None
+
+    async def _unregister_producers(self, group: str) -> None:
+        header = UnregisterClientHeader(self._client_id, producer_group=group)
+        await self._leave(self.producers, group, header)
 
     async def _leave(
         self, groups: MutableMapping[str, T], group: str, header: UnregisterClientHeader
     ) -> None:
         async with self._sending:
-            request = Command(RequestCode.UNREGISTER_CLIENT, header.write())
-            await self._send_to_all(request, "unregistering")
+            has_consumers = bool(self.consumers)
+            # Removed first: if the group is joined again meanwhile, that member stays.
             groups.pop(group, None)
+            request = Command(RequestCode.UNREGISTER_CLIENT, header.write())
+            await self._send_to_all(request, "unregistering", has_consumers)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.command import Command
 
 TIMEOUT_MS = 3000
+
+T = TypeVar("T")
 
 Call = Callable[[str, Command, int], Awaitable[Command]]
 """Address, request, timeout in ms -> the response."""
@@ -35,11 +38,19 @@ class NameServers:
         :raises ConnectionClosed: no name server can be reached.
         :raises CallTimeout: no name server answers in time.
         """
+        return await self.first(lambda address: self._call(address, request, TIMEOUT_MS))
+
+    async def first(self, ask: Callable[[str], Awaitable[T]]) -> T:
+        """The result of `ask` for the chosen name server, or for the first one that answers.
+
+        :raises ConnectionClosed: no name server can be reached.
+        :raises CallTimeout: no name server answers in time.
+        """
         failure: Exception | None = None
         for _ in self.addresses:
             asked = self._chosen
             try:
-                return await self._call(self.addresses[asked], request, TIMEOUT_MS)
+                return await ask(self.addresses[asked])
             except (ConnectionClosed, CallTimeout) as error:
                 self._move_on_from(asked)
                 failure = error

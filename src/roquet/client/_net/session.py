@@ -10,7 +10,7 @@ from roquet.client._net.broker_calls import BrokerCalls
 from roquet.client._net.broker_requests import BrokerRequests
 from roquet.client._net.heartbeats import Heartbeats
 from roquet.client._net.identity import new_client_id
-from roquet.client._net.name_servers import NameServers
+from roquet.client._net.name_servers import TIMEOUT_MS, NameServers
 from roquet.client._net.queue_calls import QueueCalls
 from roquet.client._net.replies import Replies
 from roquet.client._net.route_table import REFRESH_PERIOD_S, RouteTable
@@ -55,11 +55,19 @@ class Session:
         self._silent_calls: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
-        self.tasks.start(every(REFRESH_PERIOD_S, self._refresh, "refreshing routes"), "routes")
-        self.tasks.start(self.membership.run(), "heartbeats")
+        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to refresh routes and to send heartbeats."""
+        self.tasks.start(every(REFRESH_PERIOD_S, self._refresh, "refreshing routes"), "routes")
+        self.tasks.start(self.membership.run(), "heartbeats")
+
+    async def close(self) -> None:
+        """Unregister all groups, and close the connections."""
         try:
             await self.tasks.close()
             await self.membership.leave_all()
@@ -74,6 +82,14 @@ class Session:
         self._channels.forget_all_but(in_use | set(self.name_servers.addresses))
 
     # calls
+
+    async def reach(self) -> None:
+        """Connect to a name server.
+
+        :raises ConnectionClosed: no name server can be reached.
+        :raises CallTimeout: no name server accepts a connection in time.
+        """
+        await self.name_servers.first(lambda address: self._connection(address, TIMEOUT_MS))
 
     async def call(self, address: str, request: Command, timeout_ms: int) -> Command:
         """Send a request to `address` and return the response, whatever its code is.

@@ -1,0 +1,183 @@
+"""What all clients have: a session, and a life from `start` to `close`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, Unpack
+
+from roquet.client._net.session import Session
+from roquet.client.config import ClientConfig, ClientOptions
+from roquet.errors import ClientStateError, ConfigError
+
+
+class SessionUser:
+    """The base class of `Client`, producers, consumers and `AdminClient`.
+
+    Use it with `async with`, or call `start` and, at the end, `close`. All methods belong to the
+    event loop in which it was started. A use before the start, after the close, from another event
+    loop or in a forked process raises `ClientStateError`.
+
+    Invariant: a session is open while its owner is. Those that share it are closed before it.
+
+    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`; or a
+        started client whose session is shared.
+    :param options: parameters of `ClientConfig`; they replace those of a given config.
+    :raises ConfigError: an argument cannot be used; the message names it.
+    """
+
+    def __init__(
+        self, name_server: str | ClientConfig | SessionUser, **options: Unpack[ClientOptions]
+    ) -> None:
+        self._owner: SessionUser | None = None
+        """The client whose session this one shares."""
+        self.config: ClientConfig
+        self._session: Session
+        if isinstance(name_server, SessionUser):
+            if options:
+                raise ConfigError(
+                    f"{', '.join(options)}: a shared session has its own; "
+                    "give this to the client that has the session"
+                )
+            self._owner = name_server._owner or name_server
+            self.config = name_server.config
+            self._session = name_server._session
+        else:
+            self.config = ClientConfig.of(name_server, **options)
+            self._session = Session(self.config)
+        self._guests: list[SessionUser] = []
+        """Those that share this session and are started, in the order of their start."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop in which this was started; None unless it is open."""
+        self._process_id = 0
+        self._is_used = False
+        """Whether it was started or closed: neither can be started again."""
+        self._closing: asyncio.Task[None] | None = None
+
+    async def start(self) -> Self:
+        """Connect to a name server, and begin the work in the background. Returns this client.
+
+        :raises ClientStateError: it was started before.
+        :raises ConnectionClosed: no name server can be reached.
+        :raises CallTimeout: no name server answers.
+        """
+        if self._is_used:
+            raise ClientStateError(
+                f"this {self._kind} was started before: "
+                "create a new one, as a client cannot be started again"
+            )
+        if self._owner is not None:
+            self._owner._require_open()
+            if self._owner._closing is not None:
+                raise ClientStateError(
+                    f"this {self._kind} cannot be started: the client whose session it shares "
+                    "is being closed"
+                )
+            self._owner._guests.append(self)
+        self._is_used = True
+        self._loop = asyncio.get_running_loop()
+        self._process_id = os.getpid()
+        try:
+            if self._owner is None:
+                await self._session.start()
+                await self._session.reach()
+            await self._on_start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """End the work, and close the connections that no other client shares.
+
+        A second call waits for the first one. If the caller is cancelled, closing goes on.
+
+        :raises ClientStateError: it was started in another event loop, which still runs.
+        """
+        loop = self._loop
+        if loop is None and self._closing is None:
+            self._is_used = True
+            return
+        if loop is not None and loop.is_closed():
+            self._loop = None  # its connections and tasks ended with it
+            return
+        if self._closing is None:
+            self._require_open()
+            self._closing = asyncio.create_task(self._close(), name=f"close {self._kind}")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        # each step is done even if one before it fails
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(self._end_session)
+            steps.push_async_callback(self._on_close)
+            for guest in self._guests:
+                steps.push_async_callback(guest.close)
+            await self._on_closing()
+
+    async def _end_session(self) -> None:
+        self._loop = None
+        if self._owner is None:
+            await self._session.close()
+        else:
+            self._owner._guests.remove(self)
+
+    async def _on_start(self) -> None:
+        """What a class adds to `start`: its session is open."""
+
+    async def _on_closing(self) -> None:
+        """What a class does first when it is closed, while those that share its session work."""
+
+    async def _on_close(self) -> None:
+        """What a class adds to `close`: its session is still open."""
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _require_open(self) -> None:
+        """Check that this client is open and belongs to the event loop of the caller.
+
+        :raises ClientStateError: it does not; the message says what to do.
+        """
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is None or self._loop is not running:
+            raise self._misuse()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was started, and is not closed."""
+        return self._loop is not None
+
+    @property
+    def _kind(self) -> str:
+        return type(self).__name__
+
+    def _misuse(self) -> ClientStateError:
+        kind = self._kind
+        if not self._is_used:
+            advice = f"use `async with {kind}(...)`, or `await client.start()`"
+            return ClientStateError(f"this {kind} was not started: {advice}")
+        if self._loop is None:
+            return ClientStateError(f"this {kind} was closed: create a new one")
+        if self._process_id != os.getpid():
+            return ClientStateError(
+                f"this {kind} was started in process {self._process_id}, "
+                "from which this one was forked: create and start a client after the fork"
+            )
+        return ClientStateError(
+            f"this {kind} was started in another event loop: use it only in that one, or "
+            "`roquet.sync` from threads and from code without event loop"
+        )

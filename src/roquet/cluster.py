@@ -1,0 +1,127 @@
+"""The client of a cluster: one session from which producers, consumers and the rest come.
+
+May import: admin, client, protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final, Self, Unpack
+
+from roquet.admin.cluster import AdminClient
+from roquet.client._net.session_user import SessionUser
+from roquet.client._send.encoder import MessageFields
+from roquet.client.config import ClientConfig, ClientOptions
+from roquet.client.consumer import Consumer, ConsumerOptions
+from roquet.client.producer import TIMEOUT_MS, Producer, ProducerOptions
+from roquet.client.pull_consumer import PullConsumer, PullOptions
+from roquet.client.received import ReceivedMessage
+from roquet.client.selector import Sql
+from roquet.client.send_result import SendResult
+from roquet.client.transactions import Check, TransactionProducer
+from roquet.protocol.records.message import Message
+
+__all__ = ["Client", "connect"]
+
+DEFAULT_GROUP: Final = "roquet"
+"""The producer group of `Client.send` and `Client.request`."""
+
+
+class Client(SessionUser):
+    """A client of a cluster. Its producers and consumers share one session.
+
+        async with roquet.connect("127.0.0.1:9876") as mq:
+            await mq.send("orders", b"...")
+            async with mq.consumer("billing", "orders") as consumer:
+                async for message in consumer:
+                    ...
+
+    They share the connections, the routes and the client id. They are started and closed on their
+    own; those that are still open are closed with this client.
+
+    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
+    :param options: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`.
+    :raises ConfigError: an argument cannot be used; the message names it.
+    """
+
+    def __init__(self, name_server: str | ClientConfig, **options: Unpack[ClientOptions]) -> None:
+        super().__init__(name_server, **options)
+        self._producer: Producer | None = None
+        self._producer_starts = asyncio.Lock()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.start().__await__()
+
+    def producer(self, group: str = DEFAULT_GROUP, **options: Unpack[ProducerOptions]) -> Producer:
+        """A producer, not started yet. The arguments are those of `Producer`."""
+        return Producer(self, group, **options)
+
+    def transaction_producer(
+        self,
+        group: str,
+        check: Check,
+        *,
+        topics: Iterable[str] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> TransactionProducer:
+        """A transaction producer, not started. The arguments are those of `TransactionProducer`."""
+        return TransactionProducer(self, group, check, topics=topics, **options)
+
+    def consumer(
+        self,
+        group: str,
+        topics: str | Iterable[str] | Mapping[str, str | Sql],
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer:
+        """A member of a consumer group, not started yet. The arguments are those of `Consumer`.
+
+        A session has one member of a group. Several members need a client each.
+        """
+        return Consumer(self, group, topics, **options)
+
+    def pull_consumer(self, **options: Unpack[PullOptions]) -> PullConsumer:
+        """A reader of queues without a group, not started. The arguments are `PullConsumer`'s."""
+        return PullConsumer(self, **options)
+
+    def admin(self) -> AdminClient:
+        """A client for administration, not started yet."""
+        return AdminClient(self)
+
+    async def send(
+        self, topic: str | Message, body: bytes | None = None, **fields: Unpack[MessageFields]
+    ) -> SendResult:
+        """Send one message. The arguments and errors are those of `Producer.send`.
+
+        For other options of a producer, use `producer`.
+        """
+        return await (await self._default_producer()).send(topic, body, **fields)
+
+    async def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
+        """Send a message and wait for the reply. Arguments and errors are `Producer.request`'s."""
+        return await (await self._default_producer()).request(message, timeout_ms)
+
+    async def _default_producer(self) -> Producer:
+        self._require_open()
+        if self._producer is None:
+            async with self._producer_starts:
+                if self._producer is None:
+                    self._producer = await self.producer().start()
+        return self._producer
+
+
+def connect(name_server: str | ClientConfig, **options: Unpack[ClientOptions]) -> Client:
+    """A client of a cluster, to be used with `async with`, or with `await`.
+
+        async with roquet.connect("127.0.0.1:9876;127.0.0.1:9877") as mq:
+            ...
+
+        mq = await roquet.connect("127.0.0.1:9876")
+        ...
+        await mq.close()
+
+    :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
+    :param options: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`.
+    :raises ConfigError: an argument cannot be used; the message names it.
+    """
+    return Client(name_server, **options)

@@ -1,0 +1,175 @@
+"""The client of a cluster: the session that its producers and consumers share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import roquet
+from roquet import ClientStateError, ConfigError, ReceivedMessage, TransactionState
+from roquet.cluster import Client
+from roquet.protocol.remoting.codes import RequestCode
+from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
+from tests.client.consumers import bodies, fill
+from tests.simulation.simulation import Simulation
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with Simulation("client") as sim:
+        yield FakeCluster(sim)
+
+
+@pytest.fixture
+def broker(cluster: FakeCluster) -> FakeBroker:
+    return cluster.broker()
+
+
+def client_of(cluster: FakeCluster) -> Client:
+    return roquet.connect(NAME_SERVER, client_id=f"{CLIENT}@test", runtime=cluster.client.runtime())
+
+
+def unregistered(broker: FakeBroker) -> list[str]:
+    """The producer groups that clients have left, in order."""
+    return [
+        request.fields["producerGroup"]
+        for request in broker.requests[RequestCode.UNREGISTER_CLIENT]
+        if "producerGroup" in request.fields
+    ]
+
+
+async def check(_: ReceivedMessage) -> TransactionState:
+    return TransactionState.COMMIT
+
+
+class Crowd:
+    """A client, and what shares its session."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.mq: Client = client_of(cluster)
+
+    async def start(self) -> None:
+        await self.mq.start()
+        self.producer = await self.mq.producer("P").start()
+        self.consumer = await self.mq.consumer("G", "T", start="first").start()
+
+
+def test_the_clients_of_a_session_share_its_connections_and_are_closed_with_it(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        crowd = Crowd(cluster)
+        await crowd.start()
+        assert await crowd.mq.send("T", b"3")
+        assert await crowd.producer.send("T", b"4")
+        assert sorted(await bodies(crowd.consumer, 5)) == [b"0", b"1", b"2", b"3", b"4"]
+        assert [*broker.members["G"]] == [f"{CLIENT}@test"]
+        await crowd.mq.close()
+        for client in (crowd.mq, crowd.producer, crowd.consumer):
+            assert not client.is_open
+        assert broker.members["G"] == {}
+
+    fill(broker, 3)
+    cluster.run(run)
+
+
+def test_a_client_of_a_session_leaves_its_group_and_the_others_work_on(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        crowd = Crowd(cluster)
+        await crowd.start()
+        await bodies(crowd.consumer, 3)
+        await crowd.consumer.close()
+        assert broker.members["G"] == {}
+        await crowd.producer.send("T", b"3")
+        async with crowd.mq.consumer("G", "T", start="first") as again:
+            assert await bodies(again, 1) == [b"3"]
+        await crowd.mq.close()
+
+    fill(broker, 3)
+    cluster.run(run)
+
+
+def test_nothing_is_started_in_a_session_that_is_being_closed(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        crowd = Crowd(cluster)
+        await crowd.start()
+        closing = asyncio.create_task(crowd.mq.close())
+        await asyncio.sleep(0)
+        with pytest.raises(ClientStateError, match="cannot be started: the client whose session"):
+            await crowd.mq.producer("late").start()
+        await closing
+
+    fill(broker, 3)
+    cluster.run(run)
+    assert cluster.nothing_is_left()
+
+
+def test_a_session_has_one_member_of_a_group(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def run() -> None:
+        crowd = Crowd(cluster)
+        await crowd.start()
+        with pytest.raises(ConfigError, match="one session cannot be in group G twice"):
+            await crowd.mq.consumer("G", "T").start()
+        assert await bodies(crowd.consumer, 3)
+        await crowd.mq.close()
+
+    fill(broker, 3)
+    cluster.run(run)
+
+
+def test_producers_of_a_session_may_share_a_group_but_not_its_check_backs(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        async with client_of(cluster) as mq:
+            first = await mq.producer("P").start()
+            second = await mq.producer("P").start()
+            asked = await mq.transaction_producer("P", check).start()
+            with pytest.raises(ConfigError, match="group P has a TransactionProducer"):
+                await mq.transaction_producer("P", check).start()
+            await asked.close()
+            await (await mq.transaction_producer("P", check).start()).close()
+            await first.send("T", b"1")
+            await first.close()
+            assert unregistered(broker) == []
+            await second.send("T", b"2")
+            await second.close()
+            assert unregistered(broker) == ["P"]
+
+    fill(broker, 1)
+    cluster.run(run)
+
+
+def test_a_shared_session_has_its_options_already() -> None:
+    mq = roquet.connect(NAME_SERVER)
+    with pytest.raises(ConfigError, match="client_id: a shared session has its own"):
+        mq.producer("P", client_id="10.0.0.1@other")
+
+
+def test_a_client_can_be_awaited(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def run() -> None:
+        mq = await roquet.connect(NAME_SERVER, runtime=cluster.client.runtime())
+        assert (await mq.send("T", b"1")).queue.topic == "T"
+        await mq.close()
+
+    fill(broker, 1)
+    cluster.run(run)
+
+
+def test_many_first_sends_of_a_client_share_one_producer(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        async with client_of(cluster) as mq:
+            results = await asyncio.gather(*(mq.send("T", b"%d" % n) for n in range(20)))
+            assert len({result.message_id for result in results}) == 20
+
+    fill(broker, 1)
+    cluster.run(run)
+    assert unregistered(broker) == ["roquet"]
