@@ -162,6 +162,16 @@ def test_a_client_can_be_awaited(cluster: FakeCluster, broker: FakeBroker) -> No
     cluster.run(run)
 
 
+def test_a_started_client_can_be_entered(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def run() -> None:
+        async with await client_of(cluster).start() as mq, await mq.producer("P").start() as p:
+            await p.send("T", b"1")
+        assert not mq.is_open
+
+    fill(broker, 1)
+    cluster.run(run)
+
+
 def test_many_first_sends_of_a_client_share_one_producer(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

@@ -134,4 +134,4 @@ def test_what_cannot_be_done_is_told_in_a_line(tmp_path: Path) -> None:
         output, errors = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, output) == (2, "")
-    assert errors.splitlines()[-1].startswith("roquet: orders: no answer in 0.1 s")
+    assert errors.splitlines()[-1].startswith("roquet: 127.0.0.1:1: no answer in 0.1 s")

@@ -28,7 +28,7 @@ from roquet.spark._arrow.schema import SPARK_SCHEMA, arrow_schema
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._options.write import DeliveryGuarantee, WriteOptions
 from roquet.spark._read.batch import plan, read
-from roquet.spark._read.cluster_queries import ClusterQueries, client
+from roquet.spark._read.cluster_queries import ClusterQueries, opened
 from roquet.spark._write.task import Task, write
 from roquet.transport.tls import Tls
 from tests.interop.apache import ApacheNameServer, require_java, wait_until
@@ -244,7 +244,7 @@ def test_sink_and_source_go_over_tls(guarded: Guarded) -> None:
 
 
 async def _is_routed(options: ReadOptions) -> bool:
-    async with client(options) as consumer:
+    async with await opened(options) as consumer:
         with contextlib.suppress(RouteNotFound):
             return bool(await ClusterQueries(consumer, options).queues())
     return False

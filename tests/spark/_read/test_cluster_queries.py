@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import AccessDenied, OptionError, RouteNotFound
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import Bounds, MasterAway
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._read import cluster_queries
-from roquet.spark._read.cluster_queries import ClusterQueries, client
+from roquet.spark._read.cluster_queries import ClusterQueries, opened
 from roquet.spark._read.queue import NoProgress
 from tests.simulation.loop import VirtualLoop
 from tests.spark.stand_in import Broker, Queues, StandIn, cluster, record
@@ -42,7 +43,7 @@ def options(name_server: str, given: Mapping[str, str]) -> ReadOptions:
 @asynccontextmanager
 async def querying(stand_in: StandIn, **given: str) -> AsyncIterator[ClusterQueries]:
     wanted = options(stand_in.name_server, given)
-    async with client(wanted) as consumer:
+    async with await opened(wanted) as consumer:
         yield ClusterQueries(consumer, wanted)
 
 
@@ -189,6 +190,13 @@ async def test_a_broker_that_does_not_return_what_it_has_is_no_progress() -> Non
                 await queries.times(bounds, [(queue(0), 2**60)])
 
 
+async def test_a_name_server_that_cannot_be_reached_in_time_is_no_progress() -> None:
+    with pytest.raises(
+        NoProgress, match=r"^127\.0\.0\.1:1: no answer in 0\.02 s, last cannot conn"
+    ):
+        await opened(options("127.0.0.1:1", {"noprogresstimeoutms": "20"}))
+
+
 # patience, on virtual time
 
 
@@ -208,7 +216,7 @@ def patiently(
         return "done"
 
     async def asking() -> str:
-        return await ClusterQueries(client(wanted), wanted).patiently(work)
+        return await ClusterQueries(PullConsumer("ns:1"), wanted).patiently(work)
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         try:

@@ -134,7 +134,8 @@ class SessionUser:
         """What a class adds to `close`: its session is still open."""
 
     async def __aenter__(self) -> Self:
-        return await self.start()
+        """Start this client, unless `start` was called: `async with await client.start()`."""
+        return self if self.is_open and self._closing is None else await self.start()
 
     async def __aexit__(
         self,

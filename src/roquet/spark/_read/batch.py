@@ -29,7 +29,7 @@ from roquet.spark._arrow.records import Records
 from roquet.spark._options.pushed_filters import EVERYTHING, Narrowing, narrowed
 from roquet.spark._options.ranges import Bounds, QueueRange, partitions, resolve, times_wanted
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.cluster_queries import ClusterQueries, client
+from roquet.spark._read.cluster_queries import ClusterQueries, opened
 from roquet.spark._read.queue import RangeReader
 from roquet.spark._worker import begin_task, filters_are_pushed
 
@@ -82,7 +82,7 @@ def plan(options: ReadOptions, narrowing: Narrowing = EVERYTHING) -> list[QueueR
 
 
 async def _plan(options: ReadOptions, narrowing: Narrowing) -> list[QueueRange]:
-    async with client(options) as consumer:
+    async with await opened(options) as consumer:
         queries = ClusterQueries(consumer, options)
         ranges = await queries.patiently(partial(_ranges, queries, options))
         return await _clip_times(queries, narrowing.clip(ranges), narrowing)
@@ -138,7 +138,7 @@ def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[
     :raises CorruptBody: a body is damaged or too large, and mode is FAILFAST.
     """
     with asyncio.Runner() as runner:
-        consumer = runner.run(client(options).__aenter__())
+        consumer = runner.run(opened(options))
         try:
             reading = RangeReader(consumer, part, options)
             report = DamageReport(options.mode, schema, CorruptBody)
@@ -158,7 +158,7 @@ def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[
             error.add_note(f"while reading {part}")
             raise
         finally:
-            runner.run(consumer.__aexit__(None, None, None))
+            runner.run(consumer.close())
 
 
 def _decoded(

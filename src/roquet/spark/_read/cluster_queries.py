@@ -39,15 +39,23 @@ class NotGiven(RoquetError):  # noqa: N818
     """A broker has a message but does not return it now."""
 
 
-def client(options: ReadOptions) -> PullConsumer:
-    """A client with the options of a read, not opened yet."""
-    return PullConsumer(
-        options.name_server,
-        group=options.group,
-        read_from=options.read_from,
-        timeout_ms=options.pull_timeout_ms,
-        **options.access,
-    )
+async def opened(options: ReadOptions) -> PullConsumer:
+    """A started client with the options of a read.
+
+    :raises NoProgress: no name server could be reached in time.
+    """
+
+    async def start(_: str) -> PullConsumer:
+        consumer = PullConsumer(
+            options.name_server,
+            group=options.group,
+            read_from=options.read_from,
+            timeout_ms=options.pull_timeout_ms,
+            **options.access,
+        )
+        return await consumer.start()
+
+    return await Patience(options).call(start, options.name_server)
 
 
 class ClusterQueries:

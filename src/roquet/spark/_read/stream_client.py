@@ -19,7 +19,7 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.bodies import mean_size
 from roquet.spark._options.ranges import Bounds, lost, starts, times_wanted, usable_bounds
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.cluster_queries import ClusterQueries, Patience, client
+from roquet.spark._read.cluster_queries import ClusterQueries, Patience, opened
 from roquet.spark._read.queue import NoProgress
 from roquet.spark._read.waiting import Waiting
 
@@ -76,13 +76,13 @@ class StreamClient:
             return
         try:
             if consumer is not None:
-                thread.run(consumer.__aexit__(None, None, None))
+                thread.run(consumer.close())
         finally:
             thread.close()
 
     async def _client(self) -> PullConsumer:
         if self._consumer is None:
-            self._consumer = await client(self._options).__aenter__()
+            self._consumer = await opened(self._options)
         return self._consumer
 
     async def starts(self) -> dict[MessageQueue, int]:

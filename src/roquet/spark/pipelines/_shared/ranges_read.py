@@ -16,7 +16,7 @@ from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.queue_json import to_tree
 from roquet.spark._options.ranges import Bounds, QueueRange, check_certain
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.cluster_queries import ClusterQueries, client
+from roquet.spark._read.cluster_queries import ClusterQueries, opened
 from roquet.spark.pipelines._shared.run_sync import run_sync
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ def from_bounds(options: ReadOptions, plan: Callable[[dict[MessageQueue, Bounds]
     """
 
     async def asking() -> T:
-        async with client(options) as consumer:
+        async with await opened(options) as consumer:
             queries = ClusterQueries(consumer, options)
 
             async def planned() -> T:
