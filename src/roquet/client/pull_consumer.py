@@ -42,6 +42,7 @@ class PullOptions(ClientOptions, total=False):
     group: str
     read_from: ReadFrom
     timeout_ms: int
+    uncompressed_max: int
 
 
 class PullConsumer(SessionUser):
