@@ -1,8 +1,7 @@
 """Where Apache's programs come from: Java, Maven and Go of this machine, and what they resolved.
 
 Invariant: everything resolved or built lies in `.interop/` of the repository, one directory per
-state of the sources under `tests/interop/java` and `tests/interop/go`; an unchanged source never
-runs Maven or Go again.
+state of the sources that it was made from; an unchanged source never runs Maven, Go or pip again.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -109,20 +109,50 @@ def java_classpath(version: Version) -> str:
 
 
 def class_paths(kind: str, sources: Path, profiles: Sequence[str]) -> dict[str, str]:
-    """The jars of each profile of the `pom.xml` in `sources`, as `java -cp` takes them."""
+    """The jars of each profile of the `pom.xml` in `sources`, as `java -cp` takes them; before them
+    the classes of `src`, if there are any.
+    """
+    has_source = (sources / "src").is_dir()
 
     def build(target: Path) -> None:
         for profile in profiles:
-            _maven(sources, profile, target, _class_path_goals(target, profile))
+            goals = ["compile"] if has_source else []
+            _maven(sources, profile, target, [*goals, *_class_path_goals(target, profile)])
 
-    built = _once(kind, sources, ["pom.xml"], build)
-    return {profile: (built / f"{profile}.classpath").read_text().strip() for profile in profiles}
+    built = _once(kind, sources, ["pom.xml", *(["src"] if has_source else [])], build)
+    classes = [str(built / "classes")] if has_source else []
+    return {
+        profile: os.pathsep.join([*classes, (built / f"{profile}.classpath").read_text().strip()])
+        for profile in profiles
+    }
 
 
 @cache
 def go_driver() -> Path:
     """The Go client of `tests/interop/go`, built."""
-    return _once("go", GO_SOURCES, ["go.mod", "go.sum", "main.go"], _build_go) / "driver"
+    return go_program("go", GO_SOURCES)
+
+
+def go_program(kind: str, sources: Path) -> Path:
+    """The program of the module in `sources`."""
+
+    def build(target: Path) -> None:
+        program = str(target / "driver")
+        _build([str(_find("go")), "build", "-mod=readonly", "-o", program, "."], sources, {})
+
+    return _once(kind, sources, ["go.mod", "go.sum", "main.go"], build) / "driver"
+
+
+def python_packages(kind: str, sources: Path) -> Path:
+    """A folder for PYTHONPATH with the packages of the `requirements.txt` in `sources`, and nothing
+    else.
+    """
+
+    def build(target: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        _build([*pip, "--target", str(target), "-r", "requirements.txt"], sources, {})
+
+    return _once(kind, sources, ["requirements.txt"], build)
 
 
 def _find(program: str, home: str | None = None) -> Path:
@@ -149,14 +179,6 @@ def _maven(sources: Path, profile: str, target: Path, goals: list[str]) -> None:
         [str(_find("mvn")), "-q", "-B", f"-P{profile}", f"-Dinterop.build={target}", *goals],
         sources,
         {"JAVA_HOME": os.environ.get("JAVA_HOME") or str(java().resolve().parents[1])},
-    )
-
-
-def _build_go(target: Path) -> None:
-    _build(
-        [str(_find("go")), "build", "-mod=readonly", "-o", str(target / "driver"), "."],
-        GO_SOURCES,
-        {},
     )
 
 
