@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable
+from contextlib import suppress
 
 import pytest
 
@@ -80,6 +81,37 @@ async def test_a_response_that_comes_too_late_is_ignored() -> None:
     assert not calls.waiting
     respond(connection, *(decode(frame).opaque for frame in transport.take()))
     assert connection.is_open
+
+
+async def test_each_call_ends_in_its_own_time_whatever_the_others_do() -> None:
+    connection, calls, transport = connected()
+    ended: list[int] = []
+    began = asyncio.get_running_loop().time()
+
+    async def call(timeout_ms: int) -> None:
+        with suppress(CallTimeout):
+            await calls.call(Command(ASK), timeout_ms)
+            return
+        ended.append(timeout_ms)
+        assert asyncio.get_running_loop().time() - began >= (timeout_ms - 1) / 1000
+
+    work = [await waits(call(timeout_ms)) for timeout_ms in (60_000, 60, 10, 30, 5, 20, 45)]
+    opaques = [decode(frame).opaque for frame in transport.take()]
+    respond(connection, opaques[4])
+    work[5].cancel()
+    await asyncio.wait(work[1:])
+    assert ended == [10, 30, 45, 60]
+    assert list(calls.waiting) == opaques[:1]
+    transport.lose()
+    with pytest.raises(ConnectionClosed):
+        await work[0]
+
+
+async def test_a_call_ends_in_time_long_after_the_others_were_over() -> None:
+    _, calls, _ = connected()
+    for timeout_ms in (20, 1, 5):
+        with pytest.raises(CallTimeout, match=f"within {timeout_ms} ms"):
+            await calls.call(Command(ASK), timeout_ms)
 
 
 async def test_a_call_that_is_cancelled_waits_no_more() -> None:

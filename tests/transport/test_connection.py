@@ -24,6 +24,8 @@ async def test_nothing_refers_to_a_connection_that_ended() -> None:
     receive(connection, [ASK, LEARN, ASK])
     task = connection.later.answer(Command(ASK), asyncio.Event().wait())  # type: ignore[arg-type]
     (waiting,) = connection.calls.begin([Command(ASK)])
+    call = asyncio.ensure_future(connection.calls.call(Command(ASK), 60_000))
+    await asyncio.sleep(0)
     connection.pause_writing()
     connection.when_writable(connection.close)
     gc.collect()
@@ -32,11 +34,13 @@ async def test_nothing_refers_to_a_connection_that_ended() -> None:
         transport.lose()
         with pytest.raises(ConnectionClosed):
             await waiting
+        with pytest.raises(ConnectionClosed):
+            await call
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.sleep(0)
         left = ref(connection)
-        del connection, transport, waiting, task
+        del connection, transport, waiting, call, task
         assert left() is None
     finally:
         gc.enable()

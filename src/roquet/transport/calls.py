@@ -4,25 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
+from typing import Final
 
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.command import ONE_WAY, Command
 from roquet.transport.wire import Wire
+
+_EARLY_S: Final = 0.001
+"""Seconds by which a call may end before its time: loops round timers to ms, and calls that end at
+nearly the same time are ended by one look at all of them."""
 
 
 class Calls:
     """Sends requests over one connection, and waits for the responses.
 
     Nothing is allocated per request beyond the request itself: only a call that waits for its
-    response has a future.
+    response has a future. All calls share one timer, since nearly every call ends before its time:
+    it is set for the first deadline, and looks for the next one when it fires.
 
     Invariant: `waiting` holds exactly the requests that were sent and have no response yet.
+    While the connection is open, no deadline of a waiting call is before `_timer_at`.
     `_wire` is None once the connection ended, so that neither keeps the other in memory.
 
     :param encode: encodes (and signs) a request that is sent.
     """
 
-    __slots__ = ("_encode", "_last_opaque", "_loop", "_why_ended", "_wire", "waiting")
+    __slots__ = (
+        "_deadlines",
+        "_encode",
+        "_last_opaque",
+        "_loop",
+        "_timer",
+        "_timer_at",
+        "_why_ended",
+        "_wire",
+        "waiting",
+    )
 
     def __init__(self, wire: Wire, encode: Callable[[Command], bytes]) -> None:
         self._wire: Wire | None = wire
@@ -30,6 +48,11 @@ class Calls:
         self._loop = asyncio.get_running_loop()
         self.waiting: dict[int, asyncio.Future[Command]] = {}
         """The futures of responses, by opaque."""
+        self._deadlines: dict[int, tuple[float, int, int]] = {}
+        """Of `call`, by opaque: loop time at which it ends, request code, timeout in ms."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
+        """Loop time of the timer; `inf` if there is none."""
         self._last_opaque = 0
         self._why_ended = ""
         """Error text for calls after the connection ended."""
@@ -53,20 +76,41 @@ class Calls:
         self._send(wire, frame)
         waiting: asyncio.Future[Command] = self._loop.create_future()
         self.waiting[opaque] = waiting
-        timer = self._loop.call_later(
-            timeout_ms / 1000, self._expire, opaque, wire.peer_address, request.code, timeout_ms
-        )
+        deadline = self._loop.time() + timeout_ms / 1000
+        self._deadlines[opaque] = deadline, request.code, timeout_ms
+        if deadline < self._timer_at:
+            self._set_timer(deadline)
         try:
             return await waiting
         finally:
-            timer.cancel()
             self.waiting.pop(opaque, None)
+            self._deadlines.pop(opaque, None)
+            del waiting  # its error would refer to it, by the traceback: a cycle
 
-    def _expire(self, opaque: int, address: str, code: int, timeout_ms: int) -> None:
-        waiting = self.waiting.pop(opaque, None)
-        if waiting is not None and not waiting.done():
-            message = f"{address} did not answer request {code} within {timeout_ms} ms"
-            waiting.set_exception(CallTimeout(message))
+    def _set_timer(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """End the calls whose time is over, and set the timer for the next ones."""
+        assert self._wire is not None  # `ended` cancels the timer
+        address = self._wire.peer_address
+        self._timer = None
+        self._timer_at = inf
+        over = self._loop.time() + _EARLY_S
+        first = inf
+        for opaque, (deadline, code, timeout_ms) in self._deadlines.items():
+            if deadline > over:
+                first = min(first, deadline)
+                continue
+            waiting = self.waiting.pop(opaque, None)
+            if waiting is not None and not waiting.done():
+                message = f"{address} did not answer request {code} within {timeout_ms} ms"
+                waiting.set_exception(CallTimeout(message))
+        if first < inf:
+            self._set_timer(first)
 
     async def call_all(self, requests: Sequence[Command], timeout_ms: int) -> list[Command]:
         """Send requests by one write and wait for all responses: one timer and write, not one each.
@@ -147,6 +191,9 @@ class Calls:
         why = self._why_closed(error)
         self._why_ended = self._why_no_request() if self._last_opaque else why
         self._wire = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         calls, self.waiting = self.waiting, {}
         for waiting in calls.values():
             if not waiting.done():
