@@ -8,7 +8,7 @@ See docs/protocol/remoting.md#json-header and docs/protocol/remoting.md#binary-h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as struct_error
@@ -173,7 +173,7 @@ def _decode_json(header: bytes, body: bytes) -> Command:
         fields = {}
     elif type(fields) is not dict:
         raise PeerError("extFields is not a JSON object")
-    elif not all(type(value) is str for value in fields.values()):
+    elif not _are_texts(fields.values()):
         fields = {name: to_text(value) for name, value in fields.items() if value is not None}
     remark = members.get("remark")
     if remark is not None and type(remark) is not str:
@@ -199,6 +199,14 @@ def _decode_json(header: bytes, body: bytes) -> Command:
         version,
         JSON,
     )
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    try:
+        "".join(values)  # the fastest check that all are text
+    except TypeError:
+        return False
+    return True
 
 
 def _int32(value: Any) -> int:
