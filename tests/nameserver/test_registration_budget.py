@@ -14,7 +14,8 @@ from roquet.common.steps import PART, finished
 from roquet.protocol.bodies import compressed_registration
 from roquet.protocol.bodies.sliced import encode_registration
 from roquet.protocol.bodies.tables import DataVersion, Registration, TopicConfig, TopicTable
-from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
+from roquet.protocol.headers.route import RouteHeader
+from roquet.protocol.headers.routing import RegisterBrokerHeader
 from roquet.protocol.json.dialect import dump_bytes, load
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command

@@ -21,8 +21,10 @@ from roquet.protocol.headers.admin import QueryMessageHeader
 from roquet.protocol.headers.members import RunningInfoHeader, UnregisterClientHeader
 from roquet.protocol.headers.offsets import ConsumerStatusHeader, ResetOffsetHeader
 from roquet.protocol.headers.pull import PullAnswer, PullHeader
-from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
-from roquet.protocol.headers.send import PushReplyHeader, SendAnswer, SendHeader, SendHeaderV2
+from roquet.protocol.headers.replies import PushReplyHeader
+from roquet.protocol.headers.route import RouteHeader
+from roquet.protocol.headers.routing import RegisterBrokerHeader
+from roquet.protocol.headers.send import SendAnswer, SendHeader, SendHeaderV2
 from roquet.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import decode

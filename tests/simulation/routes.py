@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from roquet.protocol.bodies.tables import Route, parse
-from roquet.protocol.headers.routing import RouteHeader
+from roquet.protocol.headers.route import RouteHeader
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from roquet.protocol.bodies.tables import BrokerData, QueueData, Route
 from roquet.protocol.headers.offsets import QueueHeader
 from roquet.protocol.headers.pull import PullHeader
-from roquet.protocol.headers.routing import RouteHeader
+from roquet.protocol.headers.route import RouteHeader
 from roquet.protocol.json.dialect import dump_ascii, dump_bytes
 from roquet.protocol.records.record import Record, host_bytes
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode

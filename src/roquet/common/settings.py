@@ -12,7 +12,6 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args, get_type_hints
@@ -187,6 +186,8 @@ def _proposal(name: str, names: Iterable[str]) -> str:
     """The end of a warning with the setting of a similar name; empty if there is none."""
     if len(name) > _COMPARED_SIZE_MAX:
         return ""
+    from difflib import get_close_matches  # clients load this module, and never come here
+
     alike = get_close_matches(name, sorted(names), 1, _ALIKE)
     return f"; did you mean {alike[0]}?" if alike else ""
 

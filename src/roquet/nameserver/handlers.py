@@ -31,6 +31,7 @@ from roquet.protocol.bodies.tables import (
     TopicTable,
     parse_request,
 )
+from roquet.protocol.headers.route import RouteHeader
 from roquet.protocol.headers.routing import (
     AddPermissionAnswer,
     BrokerHeader,
@@ -44,7 +45,6 @@ from roquet.protocol.headers.routing import (
     PutKvHeader,
     RegisterBrokerAnswer,
     RegisterBrokerHeader,
-    RouteHeader,
     WipeAnswer,
 )
 from roquet.protocol.json.dialect import dump_ascii, dump_bytes, dump_dialect

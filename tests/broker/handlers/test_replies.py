@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from roquet.protocol.bodies.tables import Heartbeat
-from roquet.protocol.headers.send import PushReplyHeader, SendHeader, SendHeaderV2
+from roquet.protocol.headers.replies import PushReplyHeader
+from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.message import join_properties, split_properties
 from roquet.protocol.records.record import decode

@@ -19,7 +19,8 @@ from roquet.broker.handlers.send_plan import encoded_opaque
 from roquet.broker.metadata.members import Producers
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import RoquetError
-from roquet.protocol.headers.send import PushReplyHeader, SendHeader
+from roquet.protocol.headers.replies import PushReplyHeader
+from roquet.protocol.headers.send import SendHeader
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import host_text
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from roquet.client.received import ReceivedMessage
 from roquet.common.runtime import Runtime
 from roquet.errors import MessageError
-from roquet.protocol.headers.send import PushReplyHeader
+from roquet.protocol.headers.replies import PushReplyHeader
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode

@@ -17,7 +17,7 @@ from roquet.client._net.routes import (
 from roquet.client._net.tasks import Tasks, attempt
 from roquet.errors import PeerError, RouteNotFound
 from roquet.protocol.bodies.tables import Route, parse
-from roquet.protocol.headers.routing import RouteHeader
+from roquet.protocol.headers.route import RouteHeader
 from roquet.protocol.records.message import DEFAULT_TOPIC
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command

@@ -1,4 +1,4 @@
-"""Headers of requests to a name server: codes 100 to 106, 205, 216, 219, 224, 322, 327.
+"""Headers of requests to a name server: codes 100 to 104, 205, 216, 219, 224, 322, 327.
 
 See docs/protocol/request-codes.md#to-a-name-server.
 """
@@ -43,12 +43,6 @@ class BrokerHeader(Header):
 @dataclass(frozen=True, slots=True)
 class DataVersionAnswer(Header):
     changed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RouteHeader(Header):
-    topic: str
-    accept_standard_json_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

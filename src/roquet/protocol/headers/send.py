@@ -1,4 +1,4 @@
-"""Headers of sends: messages 10 and 310, batches 320, send back 36, replies 324 to 326.
+"""Headers of sends: messages 10 and 310, batches 320, send back 36, replies 324 and 325.
 
 See docs/protocol/producing.md#a-sends-header and docs/protocol/producing.md#request-and-reply.
 """
@@ -71,29 +71,6 @@ class SendAnswer(Header):
     transaction_id: str | None = None
     msg_region: str | None = "DefaultRegion"
     trace_on: bool | None = True
-
-
-@dataclass(frozen=True, slots=True)
-class PushReplyHeader(Header):
-    """Code 326: a reply that the broker pushes to the client that asked.
-
-    Hosts are `address:port`.
-    """
-
-    producer_group: str
-    topic: str
-    queue_id: Int32
-    sys_flag: Int32
-    born_timestamp: Int64
-    flag: Int32
-    born_host: str
-    store_host: str
-    store_timestamp: Int64
-    default_topic: str = DEFAULT_TOPIC
-    default_topic_queue_nums: Int32 = 4
-    properties: str = ""
-    reconsume_times: Int32 = 0
-    unit_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True)
