@@ -51,7 +51,7 @@ async def main(name_server, topic, count):
         found = times()
         for number in range(1, int(count)):
             await producer.send(topic, b"%d" % number)
-    async with roquet.Consumer(name_server, topic, topic, "first") as consumer:
+    async with roquet.Consumer(name_server, topic, topic, "earliest") as consumer:
         received = 0
         async for message in consumer:
             async with message:

@@ -81,7 +81,7 @@ class Followers:
                 group.create_task(self._follow(name_server))
 
     async def _follow(self, name_server: str) -> None:
-        async with Consumer(name_server, GROUP, TOPIC, "first") as consumer:
+        async with Consumer(name_server, GROUP, TOPIC, "earliest") as consumer:
             async for message in consumer:
                 self.received.update(message.keys)
 

@@ -23,7 +23,7 @@ async def bill(name_server: str, count: int) -> int:
     """
     total = 0
     async with (
-        Consumer(name_server, "billing", "orders", "first") as consumer,
+        Consumer(name_server, "billing", "orders", "earliest") as consumer,
         Producer(name_server, "billing") as producer,
     ):
         async for message in consumer:
@@ -50,7 +50,7 @@ async def test_all_orders_are_billed(cluster: Cluster) -> None:
 
     assert await bill(cluster.name_server, 3) == 12
 
-    async with Consumer(cluster.name_server, "auditors", "bills", "first") as consumer:
+    async with Consumer(cluster.name_server, "auditors", "bills", "earliest") as consumer:
         (message,) = await consumer.get_many(timeout_ms=5000)
     assert message.body == b"12"
 

@@ -39,7 +39,7 @@ async def produce(name_server: str) -> None:
 async def consume(name_server: str) -> None:
     """As many as were sent."""
     received = 0
-    async with Consumer(name_server, GROUP, {TOPIC: "new"}, "first") as consumer:
+    async with Consumer(name_server, GROUP, {TOPIC: "new"}, "earliest") as consumer:
         async for message in consumer:
             async with (
                 message

@@ -53,7 +53,7 @@ class Crowd:
     async def start(self) -> None:
         await self.mq.start()
         self.producer = await self.mq.producer("P").start()
-        self.consumer = await self.mq.consumer("G", "T", start="first").start()
+        self.consumer = await self.mq.consumer("G", "T", start="earliest").start()
 
 
 def test_the_clients_of_a_session_share_its_connections_and_are_closed_with_it(
@@ -85,7 +85,7 @@ def test_a_client_of_a_session_leaves_its_group_and_the_others_work_on(
         await crowd.consumer.close()
         assert broker.members["G"] == {}
         await crowd.producer.send("T", b"3")
-        async with crowd.mq.consumer("G", "T", start="first") as again:
+        async with crowd.mq.consumer("G", "T", start="earliest") as again:
             assert await bodies(again, 1) == [b"3"]
         await crowd.mq.close()
 

@@ -24,7 +24,7 @@ def consumer(
     cluster: FakeCluster, topics: Any = "T", host: Host | None = None, **options: Any
 ) -> Consumer:
     at = host or cluster.client
-    options.setdefault("start", "first")
+    options.setdefault("start", "earliest")
     return Consumer(
         NAME_SERVER, "G", topics, client_id=f"{at.address}@test", runtime=at.runtime(), **options
     )

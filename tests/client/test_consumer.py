@@ -229,7 +229,7 @@ def test_nothing_of_a_closed_consumer_is_left(cluster: FakeCluster, broker: Fake
 
 
 @pytest.mark.parametrize(
-    ("start", "expected"), [("first", b"0"), ("last", b"later"), ("time", b"2")]
+    ("start", "expected"), [("earliest", b"0"), ("latest", b"later"), ("time", b"2")]
 )
 def test_a_new_group_starts_where_it_was_told_to(
     cluster: FakeCluster, broker: FakeBroker, start: str, expected: bytes
@@ -244,6 +244,12 @@ def test_a_new_group_starts_where_it_was_told_to(
     moment = datetime.fromtimestamp(broker.host.now_ms() / 1000, UTC)
     broker.store("T", 0, b"2")
     assert cluster.run(consume) == [expected]
+
+
+@pytest.mark.parametrize("start", ["first", "last", "Earliest", None, 0, 1_700_000_000_000])
+def test_a_start_that_is_none_is_refused(start: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^start is .*: give 'earliest', 'latest' or a datetime"):
+        Consumer("ns:9876", "G", "T", start=start)
 
 
 def test_a_new_group_starts_at_the_first_message_that_is_left(

@@ -47,7 +47,9 @@ class World:
             assert answer.code == ResponseCode.SUCCESS
 
     def consumer(self, sql: str) -> Consumer:
-        return Consumer(f"{NAMES}:9876", "G", {"T": Sql(sql)}, "first", runtime=self.host.runtime())
+        return Consumer(
+            f"{NAMES}:9876", "G", {"T": Sql(sql)}, "earliest", runtime=self.host.runtime()
+        )
 
     def reader(self) -> PullConsumer:
         return PullConsumer(f"{NAMES}:9876", runtime=self.host.runtime())

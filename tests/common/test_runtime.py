@@ -24,7 +24,7 @@ async def test_work_for_which_there_is_no_thread_fails_as_the_system_does_and_is
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(OSError, match=NO_THREAD):
-            await runtime.blocking(lambda: done.append("first"))
+            await runtime.blocking(lambda: done.append("earliest"))
     await runtime.blocking(lambda: done.append("second"))
     assert done == ["second"]
 

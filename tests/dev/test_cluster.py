@@ -24,7 +24,9 @@ async def send(cluster: Cluster, topic: str, body: bytes, **fields: Any) -> roqu
 
 async def received(cluster: Cluster, topic: str) -> list[bytes]:
     """What a new group gets of it within 5 s."""
-    async with roquet.Consumer(cluster.name_server, f"{topic}-group", topic, "first") as consumer:
+    async with roquet.Consumer(
+        cluster.name_server, f"{topic}-group", topic, "earliest"
+    ) as consumer:
         return [message.body for message in await consumer.get_many(timeout_ms=5000)]
 
 
@@ -137,7 +139,7 @@ def test_a_slave_follows_when_the_cluster_is_ready_and_serves_while_the_master_i
 async def test_a_delayed_message_comes_as_soon_as_its_time_is_let_pass() -> None:
     async with Cluster() as cluster:
         await send(cluster, "orders", b"later", delay_level=18)
-        async with roquet.Consumer(cluster.name_server, "g", "orders", "first") as consumer:
+        async with roquet.Consumer(cluster.name_server, "g", "orders", "earliest") as consumer:
             assert await consumer.get_many(timeout_ms=100) == []
             cluster.advance(2 * 60 * 60)
             assert [m.body for m in await consumer.get_many(timeout_ms=5000)] == [b"later"]
@@ -157,7 +159,7 @@ async def test_time_that_passed_stays_passed_when_a_broker_starts_again() -> Non
 async def test_a_failed_message_comes_again_without_a_wait() -> None:
     async with (
         Cluster() as cluster,
-        roquet.Consumer(cluster.name_server, "billing", "orders", "first") as consumer,
+        roquet.Consumer(cluster.name_server, "billing", "orders", "earliest") as consumer,
         asyncio.timeout(30),
     ):
         await send(cluster, "orders", b"one")

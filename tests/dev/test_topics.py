@@ -23,7 +23,7 @@ async def test_a_deleted_group_has_no_offsets() -> None:
         await send(cluster, "orders", b"one")
         assert await received(cluster, "orders") == [b"one"]
         async with roquet.Consumer(
-            cluster.name_server, "orders-group", "orders", "first"
+            cluster.name_server, "orders-group", "orders", "earliest"
         ) as consumer:
             async for message in consumer:
                 async with message:

@@ -30,7 +30,9 @@ async def main(name_server: str, topic: str) -> None:
             await producer.send(topic, body, tags="new", keys="key")
 
     received: list[bytes] = []
-    async with roquet.Consumer(name_server, f"{topic}-billing", {topic: "new"}, "first") as billing:
+    async with roquet.Consumer(
+        name_server, f"{topic}-billing", {topic: "new"}, "earliest"
+    ) as billing:
         async for message in billing:
             async with message:
                 received.append(message.body)

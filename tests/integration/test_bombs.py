@@ -37,7 +37,7 @@ async def test_a_bomb_stops_no_group_and_is_a_dead_letter_in_the_end() -> None:
 
         async with (
             Consumer(
-                cluster.name_server, "careful", "orders", "first", max_reconsume_times=1
+                cluster.name_server, "careful", "orders", "earliest", max_reconsume_times=1
             ) as consumer,
             PullConsumer(cluster.name_server) as reader,
             asyncio.timeout(60),

@@ -69,7 +69,7 @@ async def test_all_kinds_of_sends_are_taken_and_consumed(signed: str, keys: Cred
         await producer.send(topic, b"large " * 10_000)
         await producer.send_batch([Message(topic, b"batch-%d" % number) for number in range(3)])
         await producer.send_one_way(topic, b"one way")
-    async with Consumer(signed, f"G-{topic}", topic, "first", credentials=keys) as consumer:
+    async with Consumer(signed, f"G-{topic}", topic, "earliest", credentials=keys) as consumer:
         assert await taken(consumer, 6) == sorted(
             [b"single", b"large " * 10_000, b"batch-0", b"batch-1", b"batch-2", b"one way"]
         )
@@ -83,7 +83,7 @@ async def test_what_fails_is_handed_back_and_comes_again(signed: str) -> None:
     async with Producer(signed, "P", timeout_ms=TIMEOUT_MS, credentials=KEYS) as producer:
         await producer.send("Again", b"twice")
     async with (
-        Consumer(signed, "G-again", "Again", "first", credentials=KEYS) as consumer,
+        Consumer(signed, "G-again", "Again", "earliest", credentials=KEYS) as consumer,
         asyncio.timeout(SECONDS),
     ):
         seen: list[int] = []
@@ -108,7 +108,7 @@ async def test_a_transaction_is_committed_at_once_and_by_a_later_answer(signed: 
         now = await producer.send_in_transaction(Message("Booked", b"now"), local)
         await producer.send_in_transaction(Message("Booked", b"later"), local)
         assert now.confirmed
-        async with Consumer(signed, "G-booked", "Booked", "first", credentials=KEYS) as consumer:
+        async with Consumer(signed, "G-booked", "Booked", "earliest", credentials=KEYS) as consumer:
             assert await taken(consumer, 2) == [b"later", b"now"]
 
 
@@ -153,7 +153,9 @@ async def test_a_topic_without_permission_is_refused(signed: str) -> None:
     with pytest.raises(AccessDenied, match=r"Refused.*; the account lacks"):
         async with Consumer(signed, "G-refused", "Refused", credentials=KEYS):
             pass
-    async with Consumer(signed, "G-read-only", "ReadOnly", "first", credentials=KEYS) as consumer:
+    async with Consumer(
+        signed, "G-read-only", "ReadOnly", "earliest", credentials=KEYS
+    ) as consumer:
         assert await taken(consumer, 1) == [b"made"]
 
 
@@ -230,7 +232,9 @@ async def test_messages_go_over_tls(guarded: Guarded) -> None:
     ) as producer:
         await producer.send("Hidden", b"large " * 100_000)
         await producer.send_one_way("Hidden", b"one way")
-    async with Consumer(guarded.name_server, "G", "Hidden", "first", tls=guarded.tls) as consumer:
+    async with Consumer(
+        guarded.name_server, "G", "Hidden", "earliest", tls=guarded.tls
+    ) as consumer:
         assert await taken(consumer, 2) == [b"large " * 100_000, b"one way"]
 
 

@@ -243,7 +243,7 @@ async def consumed(
     async with AsyncExitStack() as stack, asyncio.timeout(SECONDS):
         members = [
             await stack.enter_async_context(
-                Consumer(broker.namesrv, group, topic, "first", strategy=strategy)
+                Consumer(broker.namesrv, group, topic, "earliest", strategy=strategy)
             )
             for _ in got
         ]

@@ -201,7 +201,7 @@ def test_mqadmin_and_our_consumer(broker: RoquetBroker, clients: JavaClients) ->
     got: list[str] = []
 
     async def consume() -> None:
-        async with Consumer(broker.namesrv, group, topic, "first") as ours:
+        async with Consumer(broker.namesrv, group, topic, "earliest") as ours:
             async for message in ours:
                 got.append(message.body.decode())  # noqa: PERF401 - seen while it goes on
 
@@ -301,7 +301,7 @@ def ask_java_reply_ours(clients: JavaClients, namesrv: str, topic: str) -> list[
                 Producer(namesrv, "R-ours", timeout_ms=SEND_MS_MAX)
             )
             requests = await stack.enter_async_context(
-                Consumer(namesrv, f"G-{topic}", topic, "first")
+                Consumer(namesrv, f"G-{topic}", topic, "earliest")
             )
             while not asked.done():
                 for request in await requests.get_many(timeout_ms=200):

@@ -242,7 +242,7 @@ async def test_our_consumer_at_apaches_broker(apaches: ApacheBroker, clients: Ja
     got: list[int] = []
     async with (
         asyncio.timeout(SECONDS),
-        Consumer(apaches.namesrv, "G-Ours", {"Ours": Sql(SQL)}, "first") as consumer,
+        Consumer(apaches.namesrv, "G-Ours", {"Ours": Sql(SQL)}, "earliest") as consumer,
     ):
         async for message in consumer:
             got.append(int(message.body))

@@ -56,7 +56,7 @@ async def test_we_and_java_share_a_group_in_order(cluster: RoquetCluster) -> Non
         asyncio.timeout(ALL_SECONDS),
     ):
         queues = await producer.queues(topic)
-        async with Consumer(namesrv, group, topic, "first", ordered=True) as consumer:
+        async with Consumer(namesrv, group, topic, "earliest", ordered=True) as consumer:
             tasks = [asyncio.create_task(consume(consumer)) for _ in range(3)]
             await send_to_each(producer, queues, 1)
             while sum(map(len, ours.values())) < QUEUES:
@@ -137,7 +137,7 @@ async def test_a_broadcasting_member_is_ours_or_java_s_in_turn(
         namesrv,
         group,
         topic,
-        "first",
+        "earliest",
         broadcast=True,
         client_id=client_id,
         offsets_folder=tmp_path,

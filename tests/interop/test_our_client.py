@@ -162,7 +162,7 @@ async def test_a_batch_beyond_four_mebibytes_is_split_so_that_apache_takes_every
 async def test_a_delayed_message_comes_after_its_delay(broker: ApacheBroker, topic: str) -> None:
     async with (
         Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
-        Consumer(broker.namesrv, f"G-{topic}", topic, "first") as consumer,
+        Consumer(broker.namesrv, f"G-{topic}", topic, "earliest") as consumer,
     ):
         await producer.send(topic, b"at once")
         await producer.send(topic, b"in five seconds", delay_level=2)
@@ -307,11 +307,11 @@ async def test_progress_survives_a_restart_of_the_consumer(
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
         for number in range(10):
             await producer.send(topic, b"%d" % number)
-        async with Consumer(broker.namesrv, group, topic, "first") as consumer:
+        async with Consumer(broker.namesrv, group, topic, "earliest") as consumer:
             first = await take(consumer, 10)
         for number in range(10, 15):
             await producer.send(topic, b"%d" % number)
-        async with Consumer(broker.namesrv, group, topic, "first") as consumer:
+        async with Consumer(broker.namesrv, group, topic, "earliest") as consumer:
             second = await take(consumer, 5)
             assert await consumer.get_many(timeout_ms=1000) == []
     assert sorted(int(message.body) for message in first) == list(range(10))
@@ -357,7 +357,7 @@ async def test_in_order_a_failed_message_comes_again_before_those_behind_it_and_
         for body in (b"first", b"poison", b"last"):
             await producer.send(topic, body, sharding_key="one")
     async with Consumer(
-        broker.namesrv, group, topic, "first", ordered=True, max_reconsume_times=2
+        broker.namesrv, group, topic, "earliest", ordered=True, max_reconsume_times=2
     ) as consumer:
         async with asyncio.timeout(CONSUME_SECONDS):
             async for message in consumer:
@@ -381,8 +381,8 @@ async def test_a_queue_that_another_member_has_locked_is_taken_when_that_leaves(
 ) -> None:
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
         await producer.send(topic, b"one", sharding_key="one")
-        async with Consumer(broker.namesrv, f"G-{topic}", topic, "first", ordered=True):
-            other = Consumer(broker.namesrv, f"G-{topic}", topic, "first", ordered=True)
+        async with Consumer(broker.namesrv, f"G-{topic}", topic, "earliest", ordered=True):
+            other = Consumer(broker.namesrv, f"G-{topic}", topic, "earliest", ordered=True)
             await asyncio.wait_for(other.__aenter__(), CONSUME_SECONDS)
         try:
             (message,) = await take(other, 1)
@@ -439,7 +439,7 @@ async def test_apache_s_tools_set_our_group_back_while_it_consumes(
     group = f"G-{topic}"
     async with (
         Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
-        Consumer(broker.namesrv, group, topic, "first") as consumer,
+        Consumer(broker.namesrv, group, topic, "earliest") as consumer,
     ):
         since_ms = int(time.time() * 1000) - 1000
         for number in range(8):
@@ -575,7 +575,7 @@ async def test_reading_goes_on_from_the_slave_when_the_master_is_killed_and_retu
             namesrv=names.address,
         )
         async with (
-            Consumer(names.address, group, topic, "first", batch_size=4) as consumer,
+            Consumer(names.address, group, topic, "earliest", batch_size=4) as consumer,
             asyncio.timeout(180),
         ):
             async with Producer(names.address, "P", timeout_ms=TIMEOUT_MS) as producer:

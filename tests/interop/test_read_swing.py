@@ -144,7 +144,7 @@ async def test_our_client_swings(watched: Watched) -> None:
     couple, group = watched.couple, "G-ours"
     fill(couple, "WeRead", BACKLOG)
     async with (
-        Consumer(watched.name_server.address, group, "WeRead", "first") as consumer,
+        Consumer(watched.name_server.address, group, "WeRead", "earliest") as consumer,
         asyncio.timeout(SECONDS),
     ):
         got = await take(consumer, BACKLOG)

@@ -173,7 +173,7 @@ class ConsumerNode:
             self._name_server,
             GROUP,
             TOPIC,
-            "first",
+            "earliest",
             client_id=client_id,
             runtime=self.host.runtime(),
         ) as self.consumer:

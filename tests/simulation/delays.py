@@ -132,7 +132,7 @@ class DeskNode:
             self._name_server,
             GROUP,
             TOPIC,
-            "first",
+            "earliest",
             max_reconsume_times=TRIES_MAX,
             client_id=client_id,
             runtime=runtime,

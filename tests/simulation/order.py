@@ -141,7 +141,7 @@ class Clerk:
             self._name_server,
             GROUP,
             TOPIC,
-            "first",
+            "earliest",
             ordered=True,
             max_reconsume_times=TRIES_MAX,
             client_id=name,

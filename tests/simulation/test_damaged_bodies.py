@@ -36,7 +36,7 @@ class Reader:
     async def _read(self) -> None:
         runtime = self._host.runtime()
         async with Consumer(
-            self._server, GROUP, TOPIC, "first", client_id="reader", runtime=runtime
+            self._server, GROUP, TOPIC, "earliest", client_id="reader", runtime=runtime
         ) as consumer:
             async for message in consumer:
                 self.received.append(message.body)

@@ -41,7 +41,7 @@ class Reader:
             self._server,
             "readers",
             TOPIC,
-            "first",
+            "earliest",
             client_id="reader",
             runtime=runtime,
             uncompressed_max=ALLOWED,

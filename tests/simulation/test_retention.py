@@ -246,7 +246,7 @@ class Teller:
     async def _consume(self) -> None:
         server, runtime = f"{self._name_server}:{NAME_SERVER_PORT}", self._host.runtime()
         async with Consumer(
-            server, "tellers", PAYMENTS, "first", client_id="teller", runtime=runtime
+            server, "tellers", PAYMENTS, "earliest", client_id="teller", runtime=runtime
         ) as consumer:
             async for message in consumer:
                 self.received.add(message.body.decode())

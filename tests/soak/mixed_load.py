@@ -170,7 +170,7 @@ class MixedLoad:
     async def _member(self, group: str, *topics: str, fails_each: int = 0) -> None:
         """A place in the group, taken by one client after the other."""
         while self._consuming:
-            async with roquet.Consumer(self.names, group, topics, start="first") as consumer:
+            async with roquet.Consumer(self.names, group, topics, start="earliest") as consumer:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.chance.uniform(*STAYS_S)):
                         async for message in consumer:
@@ -189,7 +189,7 @@ class MixedLoad:
     async def _answers(self) -> None:
         async with (
             roquet.Producer(self.names, "answers") as producer,
-            roquet.Consumer(self.names, "answers", "Asked", start="last") as consumer,
+            roquet.Consumer(self.names, "answers", "Asked", start="latest") as consumer,
         ):
             while self._consuming:
                 with suppress(TimeoutError):

@@ -42,7 +42,7 @@ async def test_only_a_server_stops_reading_from_a_peer_that_does_not_read() -> N
 async def test_who_waits_until_a_peer_reads_is_told_once() -> None:
     connection, transport = unread()
     told: list[str] = []
-    connection.when_writable(lambda: told.append("first"))
+    connection.when_writable(lambda: told.append("earliest"))
     connection.when_writable(lambda: told.append("second"))
     transport.read_all()
     connection.pause_writing()

@@ -11,7 +11,7 @@ from roquet.client._consume.context import MemberContext
 from roquet.client._consume.local_offsets import LocalOffsets
 from roquet.client._consume.member import Member
 from roquet.client._consume.message_stream import MessageStream
-from roquet.client._consume.offsets import BrokerOffsets, OffsetStore, Start
+from roquet.client._consume.offsets import BrokerOffsets, OffsetStore, Start, check_start
 from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
@@ -62,9 +62,10 @@ class Consumer(SessionUser):
     :param topics: a topic, several topics, or a mapping of topics to filters: `*`, tags joined by
         `||`, or `Sql`. All members of a group must have the same subscriptions
         (docs/pitfalls.md#trap-59).
-    :param start: where a group begins that has no stored offset: at the end of each queue
-        ("last"), at its beginning ("first"), or at a store time. For a young topic brokers answer
-        offset 0 instead of none, so a new group gets all of it (docs/pitfalls.md#trap-29).
+    :param start: where a group begins that has no stored offset: "earliest", the beginning of each
+        queue; "latest", its end; or a store time (a datetime without zone is local time). For a
+        young topic brokers answer offset 0 instead of none, so a new group gets all of it
+        (docs/pitfalls.md#trap-29).
     :param ordered: deliver the messages of a queue one at a time; the next one follows when the
         one before is settled. A failed message is delivered again after 1 s, before the messages
         after it. See `sharding_key` of `Producer.send`.
@@ -96,7 +97,7 @@ class Consumer(SessionUser):
         name_server: str | ClientConfig | SessionUser,
         group: str,
         topics: str | Iterable[str] | Mapping[str, str | Sql],
-        start: Start = "last",
+        start: Start = "latest",
         *,
         ordered: bool = False,
         broadcast: bool = False,
@@ -110,6 +111,7 @@ class Consumer(SessionUser):
     ) -> None:
         super().__init__(name_server, **client)
         check_group(group)
+        check_start(start)
         times_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
         for name, number, least in (
             ("max_reconsume_times", times_max, -1),

@@ -220,7 +220,7 @@ def run(cluster: FakeCluster, work: Work, *, is_ordered: bool = False) -> None:
                 {"T": OF_T},
                 BrokerOffsets(session, "G"),
                 OrderedPrefetchBuffer() if is_ordered else PrefetchBuffer(),
-                "first",
+                "earliest",
                 Averagely(),
                 is_ordered,
                 broadcast=False,

@@ -83,7 +83,7 @@ def test_a_member_goes_on_where_it_was_and_the_broker_knows_nothing_of_it(
     cluster: FakeCluster, broker: FakeBroker, member: Member
 ) -> None:
     async def consume(count: int) -> list[bytes]:
-        async with member(start="last") as c:
+        async with member(start="latest") as c:
             if not broker.log.queues["T", 0]:
                 fill(broker, 5)
             found = await bodies(c, count)

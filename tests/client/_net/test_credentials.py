@@ -54,7 +54,7 @@ def consumer(cluster: FakeCluster, keys: Credentials | None) -> Consumer:
         NAME_SERVER,
         "G",
         "T",
-        "first",
+        "earliest",
         credentials=keys,
         client_id=f"{CLIENT}@consumer",
         runtime=runtime,

@@ -43,7 +43,7 @@ def start_upper_case(served: Served) -> list[ReceivedMessage]:
         async with (
             producer(host, "repliers") as p,
             Consumer(
-                NAME_SERVER, "G", "T", "first", client_id="10.0.9.2@c", runtime=runtime
+                NAME_SERVER, "G", "T", "earliest", client_id="10.0.9.2@c", runtime=runtime
             ) as consumer,
         ):
             async for message in consumer:
@@ -115,7 +115,7 @@ def test_a_reply_that_comes_too_late_is_no_trouble(
         async with (
             producer(served.client) as p,
             Consumer(
-                NAME_SERVER, "G", "T", "first", client_id="10.0.9.1@c", runtime=runtime
+                NAME_SERVER, "G", "T", "earliest", client_id="10.0.9.1@c", runtime=runtime
             ) as consumer,
         ):
             with pytest.raises(CallTimeout):
@@ -140,7 +140,7 @@ def test_who_replies_hears_that_the_asker_is_gone(served: Served) -> None:
         async with (
             producer(host, "repliers") as p,
             Consumer(
-                NAME_SERVER, "G", "T", "first", client_id="10.0.9.1@c", runtime=runtime
+                NAME_SERVER, "G", "T", "earliest", client_id="10.0.9.1@c", runtime=runtime
             ) as consumer,
         ):
             (request,) = await consumer.get_many(1, 30_000)
@@ -157,7 +157,7 @@ def test_a_message_that_asks_for_no_reply_gets_none(served: Served) -> None:
         async with (
             producer(served.client) as p,
             Consumer(
-                NAME_SERVER, "G", "T", "first", client_id="10.0.9.1@c", runtime=runtime
+                NAME_SERVER, "G", "T", "earliest", client_id="10.0.9.1@c", runtime=runtime
             ) as consumer,
         ):
             await p.send("T", b"plain")

@@ -10,13 +10,14 @@ from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
 from roquet.client._net.session import Session
+from roquet.errors import ConfigError
 from roquet.protocol.bodies.tables import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
 
 TIMEOUT_MS: Final = 3000
 
-Start: TypeAlias = Literal["last", "first"] | datetime
-"""Where a group without a stored offset begins: the end, the beginning, or a store time."""
+Start: TypeAlias = Literal["earliest", "latest"] | datetime
+"""Where a group without a stored offset begins: the beginning, the end, or a store time."""
 
 
 class OffsetStore(Protocol):
@@ -105,11 +106,23 @@ class BrokerOffsets:
         self._only_on_slave.discard(queue)
 
 
+def check_start(start: Start) -> None:
+    """Check the argument `start` of a consumer.
+
+    :raises ConfigError: it is something else.
+    """
+    if start not in ("earliest", "latest") and not isinstance(start, datetime):
+        raise ConfigError(
+            f"start is {start!r}: give 'earliest', 'latest' or a datetime; it is where a group "
+            "without a stored offset begins"
+        )
+
+
 def consume_from_where(start: Start) -> str:
     """What heartbeats say for `start` in their member `consumeFromWhere`."""
     if isinstance(start, datetime):
         return FROM_TIMESTAMP
-    return FROM_FIRST if start == "first" else FROM_LAST
+    return FROM_FIRST if start == "earliest" else FROM_LAST
 
 
 async def start_offset(
@@ -130,6 +143,6 @@ async def start_offset(
     if isinstance(start, datetime) and not is_retry:
         return await session.queues.offset_at(queue, int(start.timestamp() * 1000), TIMEOUT_MS)
     # All messages of the retry topic belong to this group, whatever `start` is.
-    if start == "first" or is_retry:
+    if start == "earliest" or is_retry:
         return max(0, await session.queues.min_offset(queue, TIMEOUT_MS))
     return await session.queues.max_offset(queue, TIMEOUT_MS)

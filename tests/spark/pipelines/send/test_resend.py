@@ -42,7 +42,7 @@ def refuse(name_server: str, topic: str, group: str, count: int) -> None:
     async def refusing() -> None:
         async with (
             asyncio.timeout(60),
-            Consumer(name_server, group, topic, "first", max_reconsume_times=0) as consumer,
+            Consumer(name_server, group, topic, "earliest", max_reconsume_times=0) as consumer,
         ):
             for _ in range(count):
                 message = await anext(aiter(consumer))
