@@ -96,7 +96,7 @@ async def consume(names: str, topic: str, size: int) -> None:
         count = int(line.split()[1])
         began_s = perf_counter()
         group = f"bench-roquet-{os.getpid()}-{number}"
-        async with Consumer(names, group, topic, "first") as consumer:
+        async with Consumer(names, group, topic, "earliest") as consumer:
             await (_each(consumer, count) if size == 1 else _lists(consumer, count, size))
             print(count, perf_counter() - began_s, 0, 0.0, flush=True)
 
