@@ -94,6 +94,15 @@ async def test_a_client_needs_nothing_that_windows_lacks(cluster: Cluster) -> No
     assert ended == (0, "received 10\n", "")
 
 
+async def test_json_is_read_and_written_alike_without_orjson() -> None:
+    folder = HERE.parent / "protocol"
+    tests = [str(folder / "json"), str(folder / "remoting"), str(folder / "bodies")]
+
+    code, output, errors = await run("orjson", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+
+    assert (code, errors) == (0, ""), output
+
+
 class CoarseLoop(asyncio.SelectorEventLoop):
     """Its clock moves in steps of 15.6 ms, as that of Windows."""
 

@@ -44,6 +44,16 @@ if orjson is not None:
         return orjson.loads(text)
 
 else:
+    _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+    def _no_constant(name: str) -> Any:
+        raise ValueError(f"JSON has no {name}")
+
+    def _finite(text: str) -> float:
+        number = float(text)
+        if not isfinite(number):
+            raise ValueError(f"JSON: {text[:40]} is no double")
+        return number
 
     def dump_bytes(value: object) -> bytes:
         """Compact standard JSON, UTF-8."""
@@ -54,7 +64,12 @@ else:
 
         :raises ValueError: it is not.
         """
-        return json.loads(text)
+        if isinstance(text, bytes):
+            text = text.decode()
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        if _HALF_PAIR.search(text):
+            json.dumps(value, ensure_ascii=False).encode()  # refuses half of a surrogate pair
+        return value
 
 
 def dump_ascii(value: object) -> bytes:
