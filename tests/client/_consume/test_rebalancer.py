@@ -172,10 +172,22 @@ def test_a_topic_that_is_created_later_is_consumed_then(
             fill(broker, 1, "later")
             began = cluster.sim.now_s
             found = await bodies(c, 1)
-            assert cluster.sim.now_s - began < 4
+            assert cluster.sim.now_s - began < 1.5
             return found
 
     assert cluster.run(consume) == [b"0"]
+
+
+def test_no_broker_is_asked_for_members_while_a_topic_is_looked_for(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    fill(broker, 0)
+    members(cluster, CLIENT, topics=["T", "later"])
+    cluster.sim.run_for(1)
+    asked, looked = asked_for_members(broker), cluster.route_requests.count("later")
+    cluster.sim.run_for(PERIOD_S - 5)
+    assert asked_for_members(broker) == asked
+    assert cluster.route_requests.count("later") >= looked + 14
 
 
 def asked_for_members(broker: FakeBroker) -> int:

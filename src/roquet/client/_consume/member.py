@@ -9,7 +9,7 @@ from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.offsets import consume_from_where
 from roquet.client._consume.order_locks import OrderLocks
-from roquet.client._consume.rebalancer import Rebalancer
+from roquet.client._consume.rebalancer import LOOK_PERIOD_S, Rebalancer
 from roquet.client._net.broker_requests import MemberCallbacks
 from roquet.client._net.tasks import Tasks, every
 from roquet.client.selector import check_filter
@@ -68,6 +68,8 @@ class Member:
             raise denial  # otherwise the application would wait forever for messages
         await self._rebalancer.rebalance()
         self._tasks.start(self._rebalancer.run(), f"rebalance of {group}")
+        look = every(LOOK_PERIOD_S, self._rebalancer.look_for_topics, "looking for topics")
+        self._tasks.start(look, f"topics of {group}")
         store = every(STORE_PERIOD_S, self._assignment.store_offsets, "storing offsets")
         self._tasks.start(store, f"offsets of {group}")
         if self._locks is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from roquet.allocation import allocate
@@ -25,7 +26,10 @@ log = logging.getLogger(__name__)
 TIMEOUT_MS: Final = 3000
 PERIOD_S: Final = 20.0
 SOON_S: Final = 3.0
-"""The period while a topic does not exist yet, or another member has a queue's lock."""
+"""The period while another member has a queue's lock."""
+LOOK_PERIOD_S: Final = 1.0
+"""The period in which name servers are asked for topics that do not exist yet. It is shorter than
+the timeout of a request, so that the first request to a new topic has its reply in time."""
 
 
 class Rebalancer:
@@ -45,7 +49,9 @@ class Rebalancer:
         self._assignment = assignment
         self._resets: dict[MessageQueue, int] = {}
         self._is_incomplete = False
-        """A topic does not exist yet, or another member has a lock that this one needs."""
+        """Another member has a lock that this one needs."""
+        self._unknown: set[str] = set()
+        """The topics that do not exist yet."""
         self.due = asyncio.Event()
         """Set to make `run` rebalance now."""
 
@@ -63,6 +69,7 @@ class Rebalancer:
         :raises PeerError: a topic's route cannot be used; the other topics are rebalanced.
         """
         self._is_incomplete = False
+        self._unknown.clear()
         wrong: PeerError | None = None
         for topic, subscription in self._context.subscriptions.items():
             try:
@@ -79,6 +86,16 @@ class Rebalancer:
         if wrong is not None:
             raise wrong
 
+    async def look_for_topics(self) -> None:
+        """Ask a name server for the topics that do not exist yet; rebalance if there is one now.
+
+        :raises RoquetError: no name server answers, or its answer cannot be used.
+        """
+        for topic in list(self._unknown):
+            with suppress(RouteNotFound):
+                await self._session.routes.refresh(topic)
+                self.due.set()
+
     async def drop_unlocked(self) -> None:
         """Drop the queues whose locks were lost, and rebalance if there are any."""
         if await self._assignment.drop_unlocked():
@@ -89,7 +106,7 @@ class Rebalancer:
         try:
             route = await self._session.routes.route(topic)
         except RouteNotFound:
-            self._is_incomplete = True
+            self._unknown.add(topic)
             return None
         queues = subscribe_queues(topic, route)
         if self._context.broadcast:
