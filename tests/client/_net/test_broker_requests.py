@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._net.broker_requests import CONSUME_S_MAX, MemberCallbacks
 from roquet.client._net.heartbeats import PERIOD_S
 from roquet.client._net.member_calls import QueueState
@@ -25,7 +26,7 @@ from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Connection
 from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
-from tests.client.consumers import bodies, consumer, fill, queue, stored
+from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, ordered, queue, stored
 
 
 def ask(cluster: FakeCluster, broker: FakeBroker, request: Command) -> Command:
@@ -62,9 +63,117 @@ def test_a_member_tells_how_far_it_is(cluster: FakeCluster, broker: FakeBroker) 
     assert ask(cluster, broker, other).code == ResponseCode.SYSTEM_ERROR
 
 
+def running_info(cluster: FakeCluster, broker: FakeBroker, **fields: str) -> Any:
+    fields = {"consumerGroup": "G", "clientId": "any"} | fields
+    return load(ask(cluster, broker, Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)).body)
+
+
+def of_queue(info: Any, number: int) -> Any:
+    """What a member tells of a queue of T."""
+    found = {load(key)["queueId"]: state for key, state in info["mqTable"].items() if '"T"' in key}
+    return found[number]
+
+
+def test_an_ordered_member_tells_of_its_locks_and_of_the_message_that_is_consumed(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with ordered(cluster, limits=PrefetchLimits(total_count_max=99)) as c:
+            await c.get_many(1)
+            await asyncio.sleep(1_000)
+
+    fill(broker, 5, queues=2)
+    began_ms = cluster.client.now_ms()
+    cluster.client.start(consume)
+    cluster.sim.run_for(25)
+    info = running_info(cluster, broker)
+    busy, waiting = of_queue(info, 0), of_queue(info, 1)
+    assert (busy["transactionMsgCount"], busy["cachedMsgCount"]) == (1, 2)
+    assert (busy["transactionMsgMinOffset"], busy["cachedMsgMinOffset"]) == (0, 1)
+    assert (waiting["transactionMsgCount"], waiting["cachedMsgCount"]) == (0, 2)
+    for state in (busy, waiting):
+        assert (state["locked"], state["droped"]) == (True, False)
+        assert state["lastLockTimestamp"] >= began_ms + 20_000, "it was renewed"
+    properties = info["properties"]
+    assert properties["PROP_CONSUMEORDERLY"] == "true"
+    assert properties["PROP_NAMESERVER_ADDR"] == "10.0.0.1:9876;"
+    assert properties["allocateMessageQueueStrategy"] == "AVG"
+    assert int(properties["PROP_CONSUMER_START_TIMESTAMP"]) == began_ms
+    assert properties["pullThresholdForQueue"] == str(99 // len(info["mqTable"]))
+    assert (properties["pullThresholdForTopic"], properties["pullThresholdSizeForTopic"]) == (
+        "99",
+        "-1",
+    )
+
+
+def test_a_queue_that_is_kept_for_the_message_being_consumed_is_told_as_dropped(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume(**options: Any) -> None:
+        async with ordered(cluster, **options) as c:
+            await c.get_many(2)
+            await asyncio.sleep(1_000)
+
+    other = cluster.sim.host(OTHER_CLIENT)
+    other.boot()
+    fill(broker, 4, queues=2)
+    cluster.client.start(consume)
+    cluster.sim.run_for(5)
+    other.start(lambda: consume(host=other))
+    cluster.sim.run_for(5)
+    state = of_queue(running_info(cluster, broker), 1)
+    assert (state["droped"], state["locked"], state["tryUnlockTimes"]) == (True, True, 1)
+
+
+def test_a_concurrent_member_tells_of_no_locks_and_shows_its_stacks_if_asked(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            await c.get_many(1)
+            await asyncio.sleep(1_000)
+
+    fill(broker, 2)
+    cluster.client.start(consume)
+    cluster.sim.run_for(5)
+    plain = running_info(cluster, broker)
+    state = of_queue(plain, 0)
+    assert (state["locked"], state["lastLockTimestamp"]) == (False, 0)
+    assert (state["transactionMsgCount"], state["cachedMsgCount"]) == (0, 2)
+    assert plain["properties"]["PROP_CONSUMEORDERLY"] == "false"
+    assert "jstack" not in plain
+    shown = running_info(cluster, broker, jstackEnable="true")["jstack"]
+    assert "task pull T@broker-a:0" in shown
+
+
+def test_a_message_that_nobody_took_in_time_is_not_consumed_later(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """The administrator was told that it was not consumed."""
+    came: list[bytes] = []
+
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            await asyncio.sleep(60)
+            came.extend(message.body for message in await c.get_many(32, 30_000))
+
+    async def call() -> None:
+        member = next(iter(broker.members["G"].values()))
+        with pytest.raises(CallTimeout):
+            await member.calls.call(directly(broker), 15_000)
+
+    fill(broker, 1)
+    cluster.client.start(consume)
+    cluster.sim.run_for(5)
+    cluster.run(call, on=broker.host)
+    cluster.sim.run_for(60)
+    assert came == [b"0"]
+
+
+@pytest.mark.parametrize("is_ordered", [b"false", b"true"])
 @pytest.mark.parametrize(("settled_by", "result"), [("ack", b"CR_SUCCESS"), ("retry", b"CR_LATER")])
 def test_a_message_that_an_administrator_wants_consumed_comes_beside_the_others(
-    cluster: FakeCluster, broker: FakeBroker, settled_by: str, result: bytes
+    cluster: FakeCluster, broker: FakeBroker, settled_by: str, result: bytes, is_ordered: bytes
 ) -> None:
     """It is another group's, or was consumed long ago: no offset changes, and nothing is sent
     back.
@@ -72,7 +181,7 @@ def test_a_message_that_an_administrator_wants_consumed_comes_beside_the_others(
     came: list[ReceivedMessage] = []
 
     async def consume() -> None:
-        async with consumer(cluster) as c:
+        async with consumer(cluster, ordered=is_ordered == b"true") as c:
             async for message in c:
                 came.append(message)
                 getattr(message, settled_by if message.topic == "Other" else "ack")()
@@ -91,7 +200,7 @@ def test_a_message_that_an_administrator_wants_consumed_comes_beside_the_others(
         cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record.encode())
     )
     assert answer.code == 0
-    assert b'"consumeResult":"%b"' % result in answer.body
+    assert b'"consumeResult":"%b","order":%b' % (result, is_ordered) in answer.body
     assert [message.body for message in came] == [b"0", b"1", b"directly"]
     assert came[-1].queue == MessageQueue("Other", "broker-a", 3)
     cluster.sim.run_for(30)
@@ -155,7 +264,6 @@ class Asked:
             self.resets.append,
             dict[MessageQueue, QueueState],
             self._consume,
-            0,
         )
 
     def _wake(self) -> None:

@@ -130,7 +130,6 @@ def member(woken: list[str]) -> MemberCallbacks:
         lambda _: None,
         dict[MessageQueue, QueueState],
         not_consumed,
-        0,
     )
 
 

@@ -50,7 +50,7 @@ def test_the_status_is_written_as_java_reads_it() -> None:
 def test_running_info_tells_what_waits_in_each_queue() -> None:
     data = ConsumerData("G", subscriptions=(Subscription("T", "a||b", 17),))
     states = {MessageQueue("T", "broker-a", 1): QueueState(6, 9, 3, 5 << 20, 170, 180)}
-    document = load(running_info_body(data, states, started_ms=150))
+    document = load(running_info_body(data, states, {"PROP_CONSUMEORDERLY": "true"}))
     ((key, queue),) = document["mqTable"].items()
     assert load(key) == {"brokerName": "broker-a", "queueId": 1, "topic": "T"}
     assert (queue["cachedMsgCount"], queue["cachedMsgMinOffset"], queue["cachedMsgMaxOffset"]) == (
@@ -61,4 +61,21 @@ def test_running_info_tells_what_waits_in_each_queue() -> None:
     assert (queue["cachedMsgSizeInMiB"], queue["commitOffset"], queue["droped"]) == (5, 6, False)
     assert (queue["lastPullTimestamp"], queue["lastConsumeTimestamp"]) == (170, 180)
     assert [subscription["subString"] for subscription in document["subscriptionSet"]] == ["a||b"]
-    assert document["properties"]["PROP_CONSUMER_START_TIMESTAMP"] == "150"
+    assert document["properties"]["PROP_CONSUMEORDERLY"] == "true"
+    assert document["properties"]["consumerGroup"] == "G"
+    assert "jstack" not in document
+
+
+def test_a_message_that_is_consumed_in_order_is_not_among_the_cached_ones() -> None:
+    state = QueueState(6, 9, 3, 0, 170, 180, consuming=1, locked_ms=160, is_locked=True)
+    json = state.to_json()
+    assert (json["cachedMsgCount"], json["transactionMsgCount"]) == (2, 1)
+    assert (json["transactionMsgMinOffset"], json["transactionMsgMaxOffset"]) == (6, 6)
+    assert (json["locked"], json["lastLockTimestamp"], json["tryUnlockTimes"]) == (True, 160, 0)
+    alone = QueueState(6, 6, 1, 0, 0, 0, consuming=1, is_dropped=True).to_json()
+    assert (alone["cachedMsgCount"], alone["cachedMsgMinOffset"]) == (0, 0)
+    assert (alone["droped"], alone["tryUnlockTimes"]) == (True, 1)
+
+
+def test_stacks_are_there_if_they_were_asked_for() -> None:
+    assert load(running_info_body(ConsumerData("G"), {}, {}, "main"))["jstack"] == "main"

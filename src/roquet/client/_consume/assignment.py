@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from roquet.client._consume.context import MemberContext
@@ -68,8 +68,19 @@ class Assignment:
         return self._locks is not None and queue in self._giving_back and self._locks.has(queue)
 
     def states(self) -> dict[MessageQueue, QueueState]:
-        """The state of each assigned queue; its offsets are newer than those at the brokers."""
-        return {queue: running.fetcher.state() for queue, running in self._running.items()}
+        """The state of each queue that is assigned or still locked.
+
+        The offsets are newer than those at the brokers.
+        """
+        fetchers = {queue: fetcher for queue, fetcher in self._giving_back.items() if fetcher}
+        fetchers |= {queue: running.fetcher for queue, running in self._running.items()}
+        return {queue: self._state(queue, fetcher) for queue, fetcher in fetchers.items()}
+
+    def _state(self, queue: MessageQueue, fetcher: QueueFetcher) -> QueueState:
+        state, locks = fetcher.state(), self._locks
+        if locks is None:
+            return state
+        return replace(state, locked_ms=locks.locked_ms(queue), is_locked=locks.has(queue))
 
     def _limits(self) -> PrefetchLimits:
         """The prefetch limits of each queue now."""

@@ -95,6 +95,8 @@ class QueueFetcher:
             process_queue.size,
             self._pulled_ms,
             self._done_ms,
+            consuming=1 if self._context.prefetch.is_consumed(process_queue) else 0,
+            is_dropped=process_queue.dropped,
         )
 
     def _on_done(self) -> None:

@@ -35,6 +35,7 @@ class Member:
         self._rebalancer = Rebalancer(context, self._assignment)
         self._tasks = Tasks()
         self._has_joined = False
+        self._started_ms = 0
 
     async def join(self) -> None:
         """Send a heartbeat, then rebalance. Raises as `Consumer.start`.
@@ -43,6 +44,7 @@ class Member:
         no queue (docs/pitfalls.md#trap-60).
         """
         group = self._context.group
+        self._started_ms = self._session.runtime.now_ms()
         await self._context.offsets.open()
         await self._look_up_routes()
         for subscription in self._context.subscriptions.values():
@@ -60,7 +62,8 @@ class Member:
             self._rebalancer.reset,
             self._assignment.states,
             self._context.prefetch.deliver_directly,
-            self._session.runtime.now_ms(),
+            self._properties,
+            self._context.ordered,
         )
         self._session.membership.join_as_consumer(group, member)
         self._has_joined = True
@@ -78,6 +81,28 @@ class Member:
                 LOCKS_CHECK_S, self._rebalancer.drop_unlocked, "dropping queues without lock"
             )
             self._tasks.start(lost, f"lost locks of {group}")
+
+    def _properties(self) -> dict[str, str]:
+        """What administrators see of the settings, by the names of Java's consumer."""
+        context = self._context
+        totals = context.limits
+        limits = totals.of_queue(len(self.assigned()))
+        return {
+            "PROP_CONSUMEORDERLY": "true" if context.ordered else "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "PROP_NAMESERVER_ADDR": "".join(
+                f"{address};" for address in self._session.name_servers.addresses
+            ),
+            "allocateMessageQueueStrategy": context.strategy.name,
+            "consumeConcurrentlyMaxSpan": str(limits.span_max),
+            "pullBatchSize": str(context.batch_size),
+            "pullThresholdForQueue": str(limits.count_max),
+            "pullThresholdForTopic": str(totals.total_count_max or -1),
+            "pullThresholdSizeForQueue": str(limits.size_max >> 20),
+            "pullThresholdSizeForTopic": (
+                "-1" if totals.total_size_max is None else str(totals.total_size_max >> 20)
+            ),
+        }
 
     async def _look_up_routes(self) -> None:
         for topic in self._context.subscriptions:

@@ -38,7 +38,8 @@ class OrderLocks:
     """The queue locks that this member holds.
 
     Invariant: `_until` has the locked queues and the time (of the event loop) at which each lock
-    ends unless it is renewed. At most one lock or unlock request is under way; otherwise a renewal
+    ends unless it is renewed. `_locked_ms` has the wall clock's time at which each of them was last
+    locked, for administrators. At most one lock or unlock request is under way; otherwise a renewal
     could lock a queue again that is being released.
     """
 
@@ -46,6 +47,7 @@ class OrderLocks:
         self._session = session
         self._group = group
         self._until: dict[MessageQueue, float] = {}
+        self._locked_ms: dict[MessageQueue, int] = {}
         self._turn = asyncio.Lock()
         self.due = asyncio.Event()
         """Set to renew the locks now, because a broker that restarted has lost them."""
@@ -53,6 +55,10 @@ class OrderLocks:
     def has(self, queue: MessageQueue) -> bool:
         """Whether the queue's lock is valid now."""
         return self._until.get(queue, 0.0) > now_s()
+
+    def locked_ms(self, queue: MessageQueue) -> int:
+        """When the queue was last locked, in ms since 1970; 0 if it is not locked."""
+        return self._locked_ms.get(queue, 0)
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock queues; return those that are locked now. Another member may have the others."""
@@ -73,8 +79,13 @@ class OrderLocks:
         """Remove the queues whose locks have ended and return them."""
         ended = [queue for queue in self._until if not self.has(queue)]
         for queue in ended:
-            del self._until[queue]
+            self._forget(queue)
         return ended
+
+    def _forget(self, queue: MessageQueue) -> bool:
+        """Forget a queue's lock; return whether there was one."""
+        self._locked_ms.pop(queue, None)
+        return self._until.pop(queue, None) is not None
 
     async def _lock_all(self, queues: Iterable[MessageQueue]) -> bool:
         """Lock or renew queues; return whether all brokers answered."""
@@ -103,6 +114,7 @@ class OrderLocks:
         for queue in queues:
             if queue in locked:
                 self._until[queue] = until
+                self._locked_ms[queue] = self._session.runtime.now_ms()
             elif queue in self._until:
                 self._until[queue] = 0.0
         return True
@@ -110,7 +122,7 @@ class OrderLocks:
     async def release(self, queues: Iterable[MessageQueue]) -> None:
         """Unlock queues. At a broker that does not answer, their locks expire after 60 s."""
         async with self._turn:
-            locked = [queue for queue in queues if self._until.pop(queue, None) is not None]
+            locked = [queue for queue in queues if self._forget(queue)]
             await asyncio.gather(*map(self._unlock, _by_broker(locked)))
 
     async def release_all(self) -> None:

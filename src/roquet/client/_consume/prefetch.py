@@ -131,8 +131,13 @@ class PrefetchBuffer:
             if not outcome.done():
                 outcome.set_result(is_done)
 
-        self.put(DirectDelivery(record, broker_name, settled))
-        return await outcome
+        delivery = DirectDelivery(record, broker_name, settled)
+        self.put(delivery)
+        try:
+            return await outcome
+        finally:
+            # The administrator waits no longer: nobody must get the message after that.
+            delivery.process_queue.drop()
 
     def take(self) -> Delivery | None:
         """Remove and return the next delivery, or None if the buffer is empty."""
@@ -157,6 +162,10 @@ class PrefetchBuffer:
         """Whether the application must settle a message of the queue before another may come."""
         return False
 
+    def is_consumed(self, process_queue: ProcessQueue) -> bool:  # noqa: ARG002 - as above
+        """Whether the application has the queue's one message that it may have now."""
+        return False
+
     async def next(self) -> Delivery | None:
         """Wait for the next delivery and return it; None once the buffer is closed."""
         while not self.closed:
@@ -178,12 +187,13 @@ class OrderedPrefetchBuffer(PrefetchBuffer):
     """A prefetch buffer that delivers the messages of each queue one at a time.
 
     Invariant: at most one message of a queue is delivered and not settled. The next messages of the
-    queue are in `_waiting`.
+    queue are in `_waiting`. `_consumed` has the queues whose message the application has.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting: dict[ProcessQueue, deque[Delivery]] = {}
+        self._consumed: set[ProcessQueue] = set()
 
     def put(self, delivery: Delivery) -> None:
         if isinstance(delivery, DirectDelivery):
@@ -194,12 +204,20 @@ class OrderedPrefetchBuffer(PrefetchBuffer):
             self._waiting[delivery.process_queue] = deque()
             super().put(delivery)
 
+    def take(self) -> Delivery | None:
+        delivery = super().take()
+        if delivery is not None and not isinstance(delivery, DirectDelivery):
+            self._consumed.add(delivery.process_queue)
+        return delivery
+
     def put_again(self, delivery: Delivery) -> None:
         """Deliver a failed message again, before the next messages of its queue."""
+        self._consumed.discard(delivery.process_queue)
         super().put(delivery)
 
     def settled(self, delivery: Delivery) -> None:
         """Allow the next message of the queue to be delivered."""
+        self._consumed.discard(delivery.process_queue)
         waiting = self._waiting.get(delivery.process_queue)
         if waiting and not delivery.process_queue.dropped:
             super().put(waiting.popleft())
@@ -212,3 +230,6 @@ class OrderedPrefetchBuffer(PrefetchBuffer):
     def is_busy(self, process_queue: ProcessQueue) -> bool:
         """Whether a message of the queue is delivered and not settled, or waits for delivery."""
         return process_queue in self._waiting
+
+    def is_consumed(self, process_queue: ProcessQueue) -> bool:
+        return process_queue in self._consumed

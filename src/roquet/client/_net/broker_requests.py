@@ -18,6 +18,7 @@ from roquet.client._net.member_calls import (
     running_info_body,
     status_body,
 )
+from roquet.client._net.stacks import stacks
 from roquet.common.loop_time import now_s
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import ConsumerData
@@ -49,7 +50,8 @@ class MemberCallbacks:
     - `states` returns the states of its queues.
     - `consume` delivers a message of an administrator; it returns whether the application
       acknowledged it.
-    - `started_ms` is the time of its start, in ms since 1970.
+    - `properties` returns what administrators see of its settings, by Apache's names.
+    - `is_ordered`: it consumes the messages of a queue one at a time.
     """
 
     data: ConsumerData
@@ -57,7 +59,8 @@ class MemberCallbacks:
     reset: Callable[[Mapping[MessageQueue, int]], None]
     states: Callable[[], Mapping[MessageQueue, QueueState]]
     consume: Callable[[Record, str], Awaitable[bool]]
-    started_ms: int
+    properties: Callable[[], Mapping[str, str]] = dict[str, str]
+    is_ordered: bool = False
 
 
 class BrokerRequests:
@@ -105,7 +108,8 @@ class BrokerRequests:
 
     def _running_info(self, request: Command, _: Connection) -> Command:
         member = self._member(ConsumerGroupHeader.read(request.fields).consumer_group)
-        body = running_info_body(member.data, member.states(), member.started_ms)
+        jstack = stacks() if request.fields.get("jstackEnable") == "true" else None
+        body = running_info_body(member.data, member.states(), member.properties(), jstack)
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def _consume_directly(self, request: Command, connection: Connection) -> None:
@@ -126,7 +130,10 @@ class BrokerRequests:
         except TimeoutError:
             return None
         spent_ms = int((now_s() - began) * 1000)
-        return request.answer(ResponseCode.SUCCESS, body=consumed_body(is_done, spent_ms))
+        return request.answer(
+            ResponseCode.SUCCESS,
+            body=consumed_body(is_done, spent_ms, is_ordered=member.is_ordered),
+        )
 
     def _check_transaction(self, request: Command, connection: Connection) -> None:
         record = decode(request.body)

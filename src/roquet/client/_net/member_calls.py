@@ -22,8 +22,10 @@ class QueueState:
     """The state of one assigned queue.
 
     `consumer_offset` is the group's, `last` the highest offset of the messages that are not
-    settled; `count` and `size` are their number and bytes. `pulled_ms` and `done_ms` are the times
-    (ms since 1970) of the last pull and the last settled message.
+    settled; `count` and `size` are their number and bytes. Of them the first `consuming` are with
+    the application; only ordered consumers tell that. `pulled_ms`, `done_ms` and `locked_ms` are
+    the times (ms since 1970) of the last pull, the last settled message and the last lock.
+    `is_dropped`: the queue was taken away, and keeps its lock for the message that is consumed.
     """
 
     consumer_offset: int
@@ -32,24 +34,33 @@ class QueueState:
     size: int
     pulled_ms: int
     done_ms: int
+    consuming: int = 0
+    locked_ms: int = 0
+    is_locked: bool = False
+    is_dropped: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Apache's ProcessQueueInfo. Its fields for locks and transactions are constants."""
+        """Apache's ProcessQueueInfo.
+
+        "Transaction" is its word for the messages that an ordered consumer has handed out. They
+        are not among the cached ones. This client tries to unlock a queue only once.
+        """
+        cached = self.count - self.consuming
         return {
-            "cachedMsgCount": self.count,
-            "cachedMsgMaxOffset": self.last if self.count else 0,
-            "cachedMsgMinOffset": self.consumer_offset if self.count else 0,
+            "cachedMsgCount": cached,
+            "cachedMsgMaxOffset": self.last if cached else 0,
+            "cachedMsgMinOffset": self.consumer_offset + self.consuming if cached else 0,
             "cachedMsgSizeInMiB": self.size >> 20,
             "commitOffset": self.consumer_offset,
-            "droped": False,
+            "droped": self.is_dropped,
             "lastConsumeTimestamp": self.done_ms,
-            "lastLockTimestamp": 0,
+            "lastLockTimestamp": self.locked_ms,
             "lastPullTimestamp": self.pulled_ms,
-            "locked": False,
-            "transactionMsgCount": 0,
-            "transactionMsgMaxOffset": 0,
-            "transactionMsgMinOffset": 0,
-            "tryUnlockTimes": 0,
+            "locked": self.is_locked,
+            "transactionMsgCount": self.consuming,
+            "transactionMsgMaxOffset": self.consumer_offset if self.consuming else 0,
+            "transactionMsgMinOffset": self.consumer_offset if self.consuming else 0,
+            "tryUnlockTimes": 1 if self.is_dropped else 0,
         }
 
 
@@ -78,33 +89,48 @@ def status_body(states: Mapping[MessageQueue, QueueState], topic: str) -> bytes:
 
 
 def running_info_body(
-    data: ConsumerData, states: Mapping[MessageQueue, QueueState], started_ms: int
+    data: ConsumerData,
+    states: Mapping[MessageQueue, QueueState],
+    properties: Mapping[str, str],
+    jstack: str | None = None,
 ) -> bytes:
-    """A ConsumerRunningInfo. It has no rates, and the size of the thread pool is a constant."""
-    return dump_dialect(
-        {
-            "mqTable": _by_queue({queue: state.to_json() for queue, state in states.items()}),
-            "properties": {
-                "PROP_CLIENT_VERSION": VERSION_NAME,
-                "PROP_CONSUMEORDERLY": "false",
-                "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
-                "PROP_CONSUME_TYPE": data.consume_type,
-                "PROP_THREADPOOL_CORE_SIZE": "1",
-            },
-            "statusTable": {},
-            "subscriptionSet": [subscription.to_json() for subscription in data.subscriptions],
-        }
-    )
+    """A ConsumerRunningInfo. The size of the thread pool is a constant: there is one loop.
+
+    :param properties: what depends on the member.
+    :param jstack: stacks of this process, if they were asked for.
+    """
+    document = {
+        "mqTable": _by_queue({queue: state.to_json() for queue, state in states.items()}),
+        "properties": {
+            "PROP_CLIENT_VERSION": VERSION_NAME,
+            "PROP_CONSUME_TYPE": data.consume_type,
+            "PROP_THREADPOOL_CORE_SIZE": "1",
+            "consumeFromWhere": data.consume_from,
+            "consumerGroup": data.group,
+            "messageModel": data.message_model,
+            "unitMode": "true" if data.unit_mode else "false",
+            **properties,
+        },
+        "statusTable": {},
+        "subscriptionSet": [subscription.to_json() for subscription in data.subscriptions],
+    }
+    return dump_dialect(document if jstack is None else {"jstack": jstack, **document})
 
 
-def consumed_body(is_done: bool, spent_ms: int) -> bytes:
+def consumed_body(is_done: bool, spent_ms: int, *, is_ordered: bool) -> bytes:
     """A ConsumeMessageDirectlyResult.
 
     :param is_done: whether the application acknowledged the message.
+    :param is_ordered: whether the member consumes in order.
     """
     result = "CR_SUCCESS" if is_done else "CR_LATER"
     return dump_bytes(
-        {"autoCommit": True, "consumeResult": result, "order": False, "spentTimeMills": spent_ms}
+        {
+            "autoCommit": True,
+            "consumeResult": result,
+            "order": is_ordered,
+            "spentTimeMills": spent_ms,
+        }
     )
 
 
