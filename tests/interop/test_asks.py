@@ -17,6 +17,7 @@ from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.client.received import ReceivedMessage
 from roquet.client.transactions import TransactionProducer, TransactionState
+from roquet.protocol.json.dialect import load
 from roquet.protocol.records.message import Message
 from tests.interop import wire
 from tests.interop.apache import (
@@ -39,6 +40,7 @@ QUICK: dict[str, str | int] = {"transactionTimeOut": 500, "transactionCheckInter
 OFTEN: dict[str, str | int] = {"flushConsumerOffsetInterval": 500}
 GET_CONSUMER_STATUS = 223
 """mqadmin 4.9.7 has no command for it."""
+GET_CONSUMER_RUNNING_INFO = 307
 MEMBER = "member-of-the-group"
 API = ("--api-timeout", SEND_MS_MAX)
 
@@ -226,6 +228,64 @@ def test_mqadmin_and_our_consumer(broker: RoquetBroker, clients: JavaClients) ->
         consuming.cancel()
 
     asyncio.run(administrate())
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_mqadmin_sees_our_consumer_as_it_is(
+    is_ordered: bool, broker: RoquetBroker, clients: JavaClients
+) -> None:
+    topic, group = f"Told-{is_ordered}", f"G-told-{is_ordered}"
+    create_topic(broker, topic, 1)
+    sent = produce(clients, broker, topic, 5)
+
+    async def administrate() -> None:
+        async with Consumer(broker.namesrv, group, topic, "earliest", ordered=is_ordered) as ours:
+            working = asyncio.create_task(consume(ours), name="the application")
+            member = await asyncio.to_thread(client_id, broker, group)
+
+            async def tool(*words: object) -> str:
+                return await asyncio.to_thread(mqadmin, clients, broker, *words)
+
+            async with asyncio.timeout(SECONDS):
+                await begun.wait()
+            said = await tool("consumerStatus", "-g", group, "-i", member, "-s")
+            shown = dict(re.findall(r"^(\w+) +: (\S+)$", said, re.MULTILINE))
+            assert shown["PROP_CONSUMEORDERLY"] == str(is_ordered).lower(), said
+            assert shown["PROP_NAMESERVER_ADDR"] == f"{broker.namesrv};"
+            assert shown["PROP_CLIENT_VERSION"].startswith("V4_9")
+            assert shown["allocateMessageQueueStrategy"] == "AVG"
+            assert abs(int(shown["PROP_CONSUMER_START_TIMESTAMP"]) / 1000 - time.time()) < SECONDS
+            assert f"locked={str(is_ordered).lower()}" in said
+            assert "task the application" in said, "its stack"
+            table = await asyncio.to_thread(running_info, broker, group, member)
+            (queue,) = [of for key, of in table["mqTable"].items() if f'"{topic}"' in key]
+            assert (queue["cachedMsgCount"], queue["transactionMsgCount"]) == (
+                (4, 1) if is_ordered else (5, 0)
+            )
+            assert (queue["lastLockTimestamp"] > 0) is is_ordered
+            said = await tool("consumerConnection", "-g", group)
+            assert "PYTHON" in said
+            assert "CONSUME_PASSIVELY" in said
+            release.set()
+            directly = ("queryMsgById", "-i", sent[1]["offsetMsgId"], "-g", group, "-d", member)
+            said = await tool(*directly)
+            assert "CR_SUCCESS" in said, said
+            assert f"order={str(is_ordered).lower()}" in said, said
+            working.cancel()
+
+    async def consume(ours: Consumer) -> None:
+        async for message in ours:
+            async with message:
+                begun.set()
+                await release.wait()
+
+    begun, release = asyncio.Event(), asyncio.Event()
+    asyncio.run(administrate())
+
+
+def running_info(broker: RoquetBroker, group: str, member: str) -> Any:
+    fields = {"consumerGroup": group, "clientId": member, "jstackEnable": "false"}
+    return load(wire.ask(broker.address, GET_CONSUMER_RUNNING_INFO, fields).body)
 
 
 async def until(condition: Callable[[], bool]) -> None:
