@@ -12,7 +12,6 @@ from roquet.client._net.broker_requests import CheckBackHandler
 from roquet.client._net.replies import reply_properties
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import deadline_after
-from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE
 from roquet.client._send.encoder import MessageEncoder, MessageFields, check_message, message_of
 from roquet.client._send.queue_choice import pick_of
 from roquet.client._send.sender import Sender
@@ -22,6 +21,11 @@ from roquet.client.config import ClientConfig, ClientOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.errors import CallTimeout, MessageError, RouteNotFound
+from roquet.protocol.records.compression import (
+    COMPRESS_FROM_SIZE,
+    Compression,
+    CompressionName,
+)
 from roquet.protocol.records.message import (
     CORRELATION_ID,
     REPLY_TO_CLIENT,
@@ -42,6 +46,7 @@ class ProducerOptions(ClientOptions, total=False):
 
     timeout_ms: int
     retries: int
+    compression: CompressionName | None
     compress_from_size: int
     avoid_slow_brokers: bool
 
@@ -59,7 +64,9 @@ class Producer(SessionUser):
         it.
     :param retries: maximum number of retries after the first try. A retry goes to another broker
         if there is one.
-    :param compress_from_size: bodies of at least this many bytes are compressed with zlib.
+    :param compression: how large bodies are compressed; None: not at all. "lz4" and "zstd" need
+        `roquet[compression]`, and consumers that read them: Apache's do since 4.9.4.
+    :param compress_from_size: bodies of at least this many bytes are compressed.
     :param avoid_slow_brokers: avoid brokers for a while whose last send was slow or failed
         (docs/protocol/producing.md#choosing-a-queue).
     :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`.
@@ -74,6 +81,7 @@ class Producer(SessionUser):
         *,
         timeout_ms: int = TIMEOUT_MS,
         retries: int = 2,
+        compression: CompressionName | None = "zlib",
         compress_from_size: int = COMPRESS_FROM_SIZE,
         avoid_slow_brokers: bool = False,
         **client: Unpack[ClientOptions],
@@ -87,7 +95,7 @@ class Producer(SessionUser):
             self._session, self._routes, group, retries, avoid_slow_brokers=avoid_slow_brokers
         )
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
-        self._encoder = MessageEncoder(unique_keys, compress_from_size)
+        self._encoder = MessageEncoder(unique_keys, Compression.of(compression, compress_from_size))
         self._on_check_back: CheckBackHandler | None = None
         self._has_joined = False
         self._announced: set[str] = set()

@@ -6,7 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-_EXTRAS: Final[Mapping[str, str]] = {"numpy": "broker"}
+_EXTRAS: Final[Mapping[str, str]] = {
+    "numpy": "broker",
+    "lz4": "compression",
+    "backports": "compression",
+}
 """Package -> the extra of roquet that installs it."""
 
 
@@ -24,9 +28,10 @@ def needed_by(user: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(package)
         if extra is None:
             raise
         raise MissingExtraError(
-            f"{user} needs {error.name}: pip install 'roquet[{extra}]'", name=error.name
+            f"{user} needs {package}: pip install 'roquet[{extra}]'", name=package
         ) from error

@@ -49,7 +49,7 @@ def test_a_topic_of_another_type_is_refused() -> None:
 
 @pytest.mark.parametrize("wrong", ["T", None, ("T", b"body")])
 def test_only_messages_are_encoded(wrong: Any) -> None:
-    encoder = MessageEncoder(UniqueKeys.of_client("10.0.0.1@1", Runtime()), 4096)
+    encoder = MessageEncoder(UniqueKeys.of_client("10.0.0.1@1", Runtime()), None)
     for encode in (
         lambda: encoder.encode(wrong),
         lambda: encoder.encode_half(wrong, "G"),
@@ -65,7 +65,7 @@ def test_the_keyword_arguments_of_a_send_are_the_fields_of_a_message() -> None:
 
 
 def test_each_message_of_a_producer_has_another_unique_key() -> None:
-    encoder = MessageEncoder(UniqueKeys.of_client("10.0.0.1@1", Runtime()), 4096)
+    encoder = MessageEncoder(UniqueKeys.of_client("10.0.0.1@1", Runtime()), None)
     (batch,) = encoder.encode_batches([MESSAGE] * 3)
     half = encoder.encode_half(MESSAGE, "G")
     keys = {*batch.unique_keys, *half.unique_keys, *encoder.encode(MESSAGE).unique_keys}

@@ -5,16 +5,15 @@ See docs/protocol/messages.md#batch.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from roquet.errors import MessageError
 from roquet.protocol.records.batch import batch_item
+from roquet.protocol.records.compression import ZLIB, Compression
 from roquet.protocol.records.layout import SIZE_MIN_V6
 from roquet.protocol.records.message import (
-    COMPRESSED,
     DEFAULT_TOPIC,
     RETRY_PREFIX,
     WAIT,
@@ -27,8 +26,6 @@ from roquet.protocol.remoting.command import Command
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 """Bytes before compression (docs/protocol/producing.md#what-a-client-refuses)."""
-COMPRESS_FROM_SIZE: Final = 4096
-COMPRESSION_LEVEL: Final = 5
 NEW_TOPIC_QUEUES: Final = "4"
 """Number of queues of a topic that a broker creates for a send (`defaultTopicQueueNums`)."""
 BATCH_SIZE_MAX: Final = 4 * 1024 * 1024
@@ -93,12 +90,12 @@ class EncodedMessage:
 def encode_message(
     message: Message,
     unique_key: str,
-    compress_from_size: int = COMPRESS_FROM_SIZE,
+    compression: Compression | None = ZLIB,
     more: Mapping[str, str] | None = None,
 ) -> EncodedMessage:
     """Encode a message for sending.
 
-    :param compress_from_size: bodies of at least this many bytes are compressed.
+    :param compression: how a large body is compressed; None: not at all.
     :param more: further system properties.
     :raises MessageError: the body or the properties are too large.
     """
@@ -107,7 +104,7 @@ def encode_message(
             f"message to {message.topic}: body of {len(message.body)} bytes, "
             f"allowed are {BODY_SIZE_MAX}"
         )
-    body, sys_flag = compressed(message.body, compress_from_size)
+    body, sys_flag = compression.apply(message.body) if compression else (message.body, 0)
     properties = message.wire_properties(unique_key, more)
     return EncodedMessage(message.topic, body, (unique_key,), properties, message.flag, sys_flag)
 
@@ -118,18 +115,6 @@ def encode_batch(
     """Encode a batch for sending. `body` has its elements, already encoded, end to end."""
     properties = join_properties({WAIT: "true" if wait_stored else "false"})
     return EncodedMessage(topic, body, unique_keys, properties, is_batch=True)
-
-
-def compressed(body: bytes, from_size: int) -> tuple[bytes, int]:
-    """Compress a body if that makes it smaller; return it with its sysFlag bit.
-
-    The bits for the type of compression stay 0, which all releases read as zlib. Java's client
-    sends 0x300 since 4.9.4; only newer releases know it (docs/protocol/messages.md#compression).
-    """
-    if len(body) < from_size:
-        return body, 0
-    smaller = zlib.compress(body, COMPRESSION_LEVEL)
-    return (smaller, COMPRESSED) if len(smaller) < len(body) else (body, 0)
 
 
 def check_batch(messages: Sequence[Message]) -> None:

@@ -14,6 +14,7 @@ from roquet.client._send.encoded_message import (
 )
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.errors import MessageError
+from roquet.protocol.records.compression import Compression
 from roquet.protocol.records.message import (
     PRODUCER_GROUP,
     TRAN_MSG,
@@ -63,12 +64,12 @@ def check_message(message: Message) -> None:
 class MessageEncoder:
     """Encodes the messages of one producer. Each gets a unique key.
 
-    :param compress_from_size: bodies of at least this many bytes are compressed.
+    :param compression: how large bodies are compressed; None: not at all.
     """
 
-    def __init__(self, unique_keys: UniqueKeys, compress_from_size: int) -> None:
+    def __init__(self, unique_keys: UniqueKeys, compression: Compression | None) -> None:
         self._unique_keys = unique_keys
-        self._compress_from_size = compress_from_size
+        self._compression = compression
 
     def encode(self, message: Message, more: Mapping[str, str] | None = None) -> EncodedMessage:
         """Encode a message.
@@ -77,7 +78,7 @@ class MessageEncoder:
         :raises MessageError: it is no `Message`, or the body or the properties are too large.
         """
         check_message(message)
-        return encode_message(message, self._unique_keys.next(), self._compress_from_size, more)
+        return encode_message(message, self._unique_keys.next(), self._compression, more)
 
     def encode_half(self, message: Message, group: str) -> EncodedMessage:
         """Encode a half message: it is delivered only after its transaction is committed.

@@ -20,10 +20,10 @@ from roquet.client._send.encoded_message import (
     BODY_SIZE_MAX,
     RECORD_OVERHEAD,
     EncodedMessage,
-    compressed,
     encode_batch,
 )
 from roquet.protocol.records.batch import FIELDS, batch_item, split_batch
+from roquet.protocol.records.compression import Compression
 from roquet.protocol.records.message import (
     DELAY,
     KEYS,
@@ -171,11 +171,13 @@ class _Elements:
         self, start: int, stop: int, options: WriteOptions
     ) -> Iterator[tuple[int, int, EncodedMessage]]:
         levels = self._rows.delay_level
+        from_size = options.compress_from_size
+        compression = None if from_size is None else Compression.of("zlib", from_size)
         for row in range(start, stop):
             body = self._rows.body[row].as_py()
             sys_flag = 0
-            if options.compress_from_size is not None:
-                body, sys_flag = compressed(body, options.compress_from_size)
+            if compression is not None:
+                body, sys_flag = compression.apply(body)
             properties = f"{WAIT}{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}"
             properties += self._properties[row].as_py().decode()
             level = levels[row].as_py() if levels is not None else None

@@ -61,7 +61,11 @@ def test_what_was_archived_comes_back_as_it_was(
             for number in range(40):
                 properties = {"shop": f"s{number % 2}", "note": "a b"}
                 message = Message(
-                    "orders", b"%d" % number, tags="T", keys=f"k{number} all", properties=properties
+                    "orders",
+                    b"%d" % number,
+                    tags="T",
+                    keys=(f"k{number}", "all"),
+                    properties=properties,
                 )
                 await producer.send(replace(message, flag=number))
 
