@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from roquet.common.lazy import attributes_of
 
 if TYPE_CHECKING:
-    from roquet import allocation, dev
+    from roquet import allocation, dev, errors
     from roquet.client._consume.pull_flow import PrefetchLimits
     from roquet.client._consume.pull_result import PullResult, PullStatus
     from roquet.client.config import ClientConfig
@@ -33,9 +33,12 @@ if TYPE_CHECKING:
         ClientStateError,
         ConfigError,
         ConnectionClosed,
+        CorruptRecord,
         DamagedBody,
+        FilterError,
         MessageError,
         OptionError,
+        PeerError,
         ResponseError,
         RoquetError,
         RouteNotFound,
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from roquet.protocol.records.message import Message, MessageQueue
     from roquet.protocol.remoting.signing import Credentials
     from roquet.transport.tls import Tls
+
+__version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
@@ -54,12 +59,15 @@ __all__ = [
     "ConfigError",
     "ConnectionClosed",
     "Consumer",
+    "CorruptRecord",
     "Credentials",
     "DamagedBody",
+    "FilterError",
     "Message",
     "MessageError",
     "MessageQueue",
     "OptionError",
+    "PeerError",
     "PrefetchLimits",
     "Producer",
     "PullConsumer",
@@ -80,6 +88,7 @@ __all__ = [
     "allocation",
     "connect",
     "dev",
+    "errors",
 ]
 
 _HOMES = {
@@ -105,6 +114,7 @@ _HOMES = {
     "allocation": "allocation",
     "connect": "cluster",
     "dev": "dev",
+    "errors": "errors",
 }
 """Public name -> the module that defines it; all other public names are defined in `errors`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -22,6 +23,26 @@ def modules_after(statement: str) -> set[str]:
 @pytest.mark.parametrize("name", roquet.__all__)
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(roquet, name).__name__.removeprefix("roquet.") == name
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert roquet.__version__ == version("roquet")
+
+
+def test_the_errors_are_there_after_import_roquet() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", "import roquet; print(roquet.errors.StoreError.__name__)"],
+        capture_output=True,
+        check=True,
+    )
+    assert shown.stdout.split() == [b"StoreError"]
+
+
+def test_python_m_roquet_is_the_command() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "roquet", "--version"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == f"roquet {roquet.__version__}\n"
 
 
 def test_a_name_that_is_not_public_is_not_there() -> None:

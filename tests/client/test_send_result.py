@@ -26,6 +26,18 @@ def test_each_message_of_a_batch_has_its_ids_and_its_offset() -> None:
     assert one.queue == two.queue == MessageQueue("T", "b", 2)
 
 
+def test_its_text_is_short_and_has_what_one_looks_for() -> None:
+    fields = FIELDS | {"msgId": "AA"}
+    (result,) = send_results(Command(0, fields), "h:1", "T", "b", ("K1",))
+    assert repr(result) == (
+        "SendResult(status=SendStatus.SEND_OK, queue='T@b:2', queue_offset=70, "
+        "message_id='K1', offset_message_id='AA')"
+    )
+    late = Command(ResponseCode.FLUSH_DISK_TIMEOUT, fields, remark="slow drive")
+    (result,) = send_results(late, "h:1", "T", "b", ("K1",))
+    assert repr(result).endswith("offset_message_id='AA', remark='slow drive')")
+
+
 @pytest.mark.parametrize(
     ("code", "status"),
     [

@@ -30,6 +30,9 @@ class SendStatus(Enum):
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
     FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 _STATUS_OF_CODE = {int(status.value): status for status in SendStatus}
 
@@ -49,6 +52,14 @@ class SendResult:
     queue: MessageQueue
     queue_offset: int
     remark: str = ""
+
+    def __repr__(self) -> str:
+        remark = f", remark={self.remark!r}" if self.remark else ""
+        return (
+            f"SendResult(status={self.status!r}, queue={str(self.queue)!r}, "
+            f"queue_offset={self.queue_offset}, message_id={self.message_id!r}, "
+            f"offset_message_id={self.offset_message_id!r}{remark})"
+        )
 
 
 def send_results(

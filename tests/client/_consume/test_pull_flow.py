@@ -26,6 +26,14 @@ def answer(status: PullStatus, next_offset: int, suggested: int = 0) -> PullResu
     return PullResult(status, next_offset, 0, 100, suggested)
 
 
+def test_the_text_of_limits_has_their_units() -> None:
+    assert repr(PrefetchLimits()) == (
+        "PrefetchLimits(count_max=1000 messages, size_max=104857600 bytes, span_max=2000 offsets)"
+    )
+    assert repr(PrefetchLimits(total_size_max=5)).endswith("offsets, total_size_max=5 bytes)")
+    assert repr(PullStatus.FOUND) == "PullStatus.FOUND"
+
+
 @pytest.mark.parametrize("status", PullStatus)
 def test_offset_and_suggested_broker_follow_every_answer(status: PullStatus) -> None:
     position = PullPosition(5)

@@ -56,6 +56,20 @@ class PrefetchLimits:
             if not isinstance(limit, int) or not least <= limit <= LONG_MAX:
                 raise ConfigError(f"{name} is {limit!r}: allowed are {least} to {LONG_MAX}")
 
+    def __repr__(self) -> str:
+        totals = "".join(
+            f", {name}={limit} {unit}"
+            for name, limit, unit in (
+                ("total_count_max", self.total_count_max, "messages"),
+                ("total_size_max", self.total_size_max, "bytes"),
+            )
+            if limit is not None
+        )
+        return (
+            f"PrefetchLimits(count_max={self.count_max} messages, size_max={self.size_max} bytes, "
+            f"span_max={self.span_max} offsets{totals})"
+        )
+
     def of_queue(self, queues: int) -> PrefetchLimits:
         """The limits of each queue of a member that has `queues` queues."""
         if self.total_count_max is None and self.total_size_max is None:

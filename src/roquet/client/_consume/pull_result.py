@@ -31,6 +31,9 @@ class PullStatus(Enum):
     NO_MATCHED = ResponseCode.PULL_RETRY_IMMEDIATELY
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 @dataclass(frozen=True)
 class PullResult:
