@@ -59,7 +59,7 @@ def test_a_row_has_the_properties_of_a_message_of_our_producer() -> None:
         {"body": b"three"},
     )
     (piece,) = encoded(given)
-    one = Message("T", b"one", "A", "k1 k2", {"color": "röt", "size": "1"})
+    one = Message("T", b"one", "A", ("k1", "k2"), {"color": "röt", "size": "1"})
     expected = split_properties(one.wire_properties("AB" * 14 + "FFFE"))
     assert expected.pop("WAIT") == split_properties(piece.outgoing.properties)["WAIT"]
     assert messages(piece) == [
