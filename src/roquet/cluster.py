@@ -12,7 +12,7 @@ from typing import Any, Final, Self, Unpack
 from roquet.admin.cluster import AdminClient
 from roquet.client._net.session_user import SessionUser
 from roquet.client._send.encoder import MessageFields
-from roquet.client.config import ClientConfig, ClientOptions
+from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.consumer import Consumer, ConsumerOptions
 from roquet.client.producer import TIMEOUT_MS, Producer, ProducerOptions
 from roquet.client.pull_consumer import PullConsumer, PullOptions
@@ -45,7 +45,9 @@ class Client(SessionUser):
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
-    def __init__(self, name_server: str | ClientConfig, **options: Unpack[ClientOptions]) -> None:
+    def __init__(
+        self, name_server: NameServers | ClientConfig, **options: Unpack[ClientOptions]
+    ) -> None:
         super().__init__(name_server, **options)
         self._producer: Producer | None = None
         self._producer_starts = asyncio.Lock()
@@ -110,7 +112,7 @@ class Client(SessionUser):
         return self._producer
 
 
-def connect(name_server: str | ClientConfig, **options: Unpack[ClientOptions]) -> Client:
+def connect(name_server: NameServers | ClientConfig, **options: Unpack[ClientOptions]) -> Client:
     """A client of a cluster, to be used with `async with`, or with `await`.
 
         async with roquet.connect("127.0.0.1:9876;127.0.0.1:9877") as mq:

@@ -60,7 +60,7 @@ def test_a_wrong_option_is_named_by_every_client(
 
 
 @every_client
-@pytest.mark.parametrize("server", ["", " ; ", "ns", "ns:", "ns:0", "a:1;b", ["a:1"], None])
+@pytest.mark.parametrize("server", ["", " ; ", "ns", "ns:", "ns:0", "a:1;b", ["a:1", "b"], None])
 def test_a_wrong_name_server_is_named_by_every_client(
     client: Callable[..., SessionUser], server: Any
 ) -> None:
@@ -123,3 +123,18 @@ def test_the_options_of_a_client_are_its_keyword_arguments(
     ]
     own = options.__annotations__.keys() - ClientOptions.__annotations__.keys()
     assert own == {*keywords, *given_by_position}
+
+
+@every_client
+@pytest.mark.parametrize("several", [["a:1", "b:2"], ("a:1", "b:2"), "a:1;b:2", ["a:1;b:2"]])
+def test_several_name_servers_may_be_a_list(
+    client: Callable[..., SessionUser], several: Any
+) -> None:
+    assert client(several).config == ClientConfig("a:1;b:2")
+    assert client(several).config.addresses == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize("wrong", [[], ["a:1", 5], {"a:1"}, None, 5, b"a:1"])
+def test_what_names_no_name_server_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"name_server is .*: give host:port, several separated"):
+        ClientConfig(wrong)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypedDict, Unpack
+from typing import Final, TypeAlias, TypedDict, Unpack
 
 from roquet.common.runtime import Runtime
 from roquet.errors import ConfigError
@@ -12,6 +13,9 @@ from roquet.transport.channels import split_address
 from roquet.transport.tls import Tls
 
 __all__ = ["ClientConfig", "ClientOptions"]
+
+
+NameServers: TypeAlias = str | Sequence[str]
 
 
 class ClientOptions(TypedDict, total=False):
@@ -33,7 +37,7 @@ class ClientConfig:
         async with Producer(config, "shop") as producer, PullConsumer(config) as reader:
             ...
 
-    :param name_server: `host:port`; several are separated by semicolons or commas.
+    :param name_server: `host:port`; several are separated by semicolons or commas, or a list.
     :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
     :param tls: encrypt the connections to name servers and brokers, and verify the servers.
     :param client_id: the id of the client, `address@anything`. No two clients may have the same,
@@ -42,7 +46,7 @@ class ClientConfig:
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
-    name_server: str
+    name_server: NameServers
     credentials: Credentials | None = None
     tls: Tls | None = None
     client_id: str | None = None
@@ -51,10 +55,13 @@ class ClientConfig:
     runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
+        given = self.name_server
+        if isinstance(given, list | tuple) and all(isinstance(each, str) for each in given):
+            object.__setattr__(self, "name_server", ";".join(given))
         if not isinstance(self.name_server, str) or not self.addresses:
             raise ConfigError(
-                f"name_server is {self.name_server!r}: "
-                "give host:port, several separated by semicolons"
+                f"name_server is {given!r}: "
+                "give host:port, several separated by semicolons or in a list"
             )
         for address in self.addresses:
             try:
@@ -69,7 +76,9 @@ class ClientConfig:
             raise ConfigError("client_id is empty: give an id, or None for a random one")
 
     @classmethod
-    def of(cls, name_server: str | ClientConfig, **options: Unpack[ClientOptions]) -> ClientConfig:
+    def of(
+        cls, name_server: NameServers | ClientConfig, **options: Unpack[ClientOptions]
+    ) -> ClientConfig:
         """The config that the arguments of a client mean.
 
         :param name_server: the name server, or a config, of which `options` replace values.
@@ -81,6 +90,7 @@ class ClientConfig:
     @property
     def addresses(self) -> list[str]:
         """The addresses of the name servers."""
+        assert isinstance(self.name_server, str)  # a list was joined
         parts = self.name_server.replace(",", ";").split(";")
         return [address for part in parts if (address := part.strip())]
 

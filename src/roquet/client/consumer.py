@@ -17,7 +17,7 @@ from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
 from roquet.client._consume.send_back import NoSendBack, SendBack
 from roquet.client._net.session_user import SessionUser
-from roquet.client.config import ClientConfig, ClientOptions
+from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
 from roquet.common.java import INT_MAX
@@ -94,7 +94,7 @@ class Consumer(SessionUser):
 
     def __init__(
         self,
-        name_server: str | ClientConfig | SessionUser,
+        name_server: NameServers | ClientConfig | SessionUser,
         group: str,
         topics: str | Iterable[str] | Mapping[str, str | Sql],
         start: Start = "latest",

@@ -17,7 +17,7 @@ from roquet.client._send.queue_choice import pick_of
 from roquet.client._send.sender import Sender
 from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
-from roquet.client.config import ClientConfig, ClientOptions
+from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.errors import CallTimeout, MessageError, RouteNotFound
@@ -76,7 +76,7 @@ class Producer(SessionUser):
 
     def __init__(
         self,
-        name_server: str | ClientConfig | SessionUser,
+        name_server: NameServers | ClientConfig | SessionUser,
         group: str,
         *,
         timeout_ms: int = TIMEOUT_MS,

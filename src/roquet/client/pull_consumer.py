@@ -15,7 +15,7 @@ from roquet.client._net.routes import (
     subscribe_queues,
 )
 from roquet.client._net.session_user import SessionUser
-from roquet.client.config import ClientConfig, ClientOptions
+from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.common.java import INT_MAX, LONG_MAX, LONG_MIN
 from roquet.protocol.bodies.tables import MASTER_ID, Route, Subscription
@@ -72,7 +72,7 @@ class PullConsumer(SessionUser):
 
     def __init__(
         self,
-        name_server: str | ClientConfig | SessionUser,
+        name_server: NameServers | ClientConfig | SessionUser,
         *,
         group: str = "roquet-pull",
         read_from: ReadFrom = "any",

@@ -17,7 +17,7 @@ from roquet.client._net.session import Session
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import attempt
 from roquet.client._send.fifo_semaphore import FifoSemaphore
-from roquet.client.config import ClientConfig
+from roquet.client.config import ClientConfig, NameServers
 from roquet.client.producer import Producer, ProducerOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
@@ -112,7 +112,7 @@ class TransactionProducer(Producer):
 
     def __init__(
         self,
-        name_server: str | ClientConfig | SessionUser,
+        name_server: NameServers | ClientConfig | SessionUser,
         group: str,
         check: Check,
         *,

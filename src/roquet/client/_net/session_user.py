@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from roquet.client._net.session import Session
-from roquet.client.config import ClientConfig, ClientOptions
+from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.errors import ClientStateError, ConfigError
 
 
@@ -29,7 +29,9 @@ class SessionUser:
     """
 
     def __init__(
-        self, name_server: str | ClientConfig | SessionUser, **options: Unpack[ClientOptions]
+        self,
+        name_server: NameServers | ClientConfig | SessionUser,
+        **options: Unpack[ClientOptions],
     ) -> None:
         self._owner: SessionUser | None = None
         """The client whose session this one shares."""
