@@ -40,8 +40,9 @@ def running(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @signals
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_a_server_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_stops_a_server_cleanly(tmp_path: Path, name: str) -> None:
+    number = signal.Signals[name]
     with running("namesrv", "-c", config_file(tmp_path)) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -73,12 +74,43 @@ def test_a_cluster_for_development_runs_until_it_is_told_to_stop(tmp_path: Path)
     assert (tmp_path / "kept").is_dir()
 
 
-def stopped_when_ready(*arguments: str | Path) -> int:
+@signals
+def test_a_closed_terminal_leaves_no_temporary_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    assert stopped_when_ready("dev", "--port", "0", number=signal.Signals["SIGHUP"]) == 0
+    assert list(tmp_path.glob("roquet-*")) == []
+
+
+@signals
+def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
+    """Whoever started the process has it ignore SIGHUP."""
+    code = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'roquet.cli.main', *sys.argv[1:]])\n"
+    )
+    command = [sys.executable, "-c", code, "namesrv", "-c", str(config_file(tmp_path))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        match = LISTENING.fullmatch(process.stdout.readline())
+        assert match is not None
+        process.send_signal(signal.Signals["SIGHUP"])
+        with socket.create_connection(("127.0.0.1", int(match.group(1))), timeout=5):
+            assert process.poll() is None
+        process.terminate()
+
+    assert process.returncode == 0
+
+
+def stopped_when_ready(*arguments: str | Path, number: signal.Signals = signal.SIGTERM) -> int:
     """What a server's process ends with when it is stopped as soon as it is ready."""
     with running(*arguments) as process:
         assert process.stdout is not None
         assert LISTENING.fullmatch(process.stdout.readline()) is not None
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         process.communicate(timeout=20)
     return process.returncode
 

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -197,7 +198,9 @@ class ClusterServer:
 
 
 def serve(name: str, host: str, make: Make) -> None:
-    """Run a server until SIGTERM or SIGINT; a failure prints its reason and ends the process.
+    """Run a server until SIGTERM, SIGINT or SIGHUP.
+
+    A failure prints its reason and ends the process.
 
     :param name: the subcommand, for the line that says that the server is ready.
     :param host: the address that the server binds to.
@@ -285,14 +288,20 @@ def _log_to_standard_error() -> None:
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` on the first SIGTERM or SIGINT; a second one has its default effect."""
+    """Call `stop` on the first SIGTERM, SIGINT or SIGHUP; a second one has its default effect.
+
+    SIGHUP comes when the terminal is closed. `nohup` has it ignored, and it stays so.
+    """
     loop = asyncio.get_running_loop()
 
     def first(number: int) -> None:
         loop.remove_signal_handler(number)
         stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         try:
             loop.add_signal_handler(number, first, number)
         except NotImplementedError:
