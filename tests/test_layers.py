@@ -30,6 +30,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "spark": "admin client storetool storage protocol",
         "cli": "admin nameserver broker dev storetool spark",
         "dev": "nameserver broker replication transport protocol",
+        "pytest_plugin": "dev",
         "cluster": "admin client protocol",
         "__main__": "cli",
         "__init__": "allocation client cluster dev protocol transport",

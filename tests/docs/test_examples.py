@@ -17,10 +17,17 @@ from pyspark.sql import SparkSession
 from roquet.dev import Cluster
 from tests.docs.page_run import PageRun
 from tests.docs.pages import ROOT, Block
+from tests.plugin import LOADED
 
 EXAMPLES: Final = ROOT / "examples"
 SECONDS_MAX: Final = 60
-QUIETLY: Final = ("-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function")
+QUIETLY: Final = (
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "asyncio_default_fixture_loop_scope=function",
+    *LOADED,
+)
 """pytest leaves nothing behind, and pytest-asyncio has no reason to warn."""
 
 
@@ -48,10 +55,10 @@ def test_produce_consume_receives_what_it_sent_and_nothing_twice(
         assert len(sent) == 10
 
 
-def test_embedded_test_passes_where_a_user_copies_it_to(tmp_path: Path) -> None:
-    shutil.copy(EXAMPLES / "embedded_test.py", tmp_path)
+def test_orders_test_passes_where_a_user_copies_it_to(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "orders_test.py", tmp_path)
 
-    assert re.search(r"\b2 passed\b", run(tmp_path, "-m", "pytest", *QUIETLY))
+    assert re.search(r"\b3 passed\b", run(tmp_path, "-m", "pytest", *QUIETLY))
 
 
 @pytest.mark.spark

@@ -39,11 +39,12 @@ from tests.docs.pages import (
     name_of,
     rows,
 )
+from tests.plugin import LOADED
 
 BROKER_PAGE: Final = DOCS / "guide" / "broker.md"
 PIPELINES_PAGE: Final = DOCS / "guide" / "pipelines.md"
 CLIENT_PAGE: Final = DOCS / "guide" / "client.md"
-LANGUAGES: Final = {"", "python", "sh", "properties", "text", "hex"}
+LANGUAGES: Final = {"", "python", "sh", "properties", "text", "hex", "yaml"}
 """So that no Python hides under another name."""
 
 
@@ -91,6 +92,7 @@ def passes_under_pytest(folder: Path) -> None:
         "asyncio_default_fixture_loop_scope=function",
         "-W",
         "error",
+        *LOADED,
     )
     command = [sys.executable, "-m", "pytest", *options, str(folder)]
     done = subprocess.run(
