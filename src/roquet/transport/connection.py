@@ -154,7 +154,8 @@ class Connection(Wire):
         if self._transport is None:
             return 0, 0
         unread = self.unread
-        self._read_progress.sample(self._sent, unread, now, self.peers.limits.idle_s)
+        sent = self._sent + self._gathered_size
+        self._read_progress.sample(sent, unread, now, self.peers.limits.idle_s)
         return unread, self.unanswered
 
     def still_s(self, now: float) -> tuple[float, float]:

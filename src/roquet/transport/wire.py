@@ -61,7 +61,7 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.last_active = self._loop.time()
         self._sent = 0
-        """Bytes sent so far, gathered ones included."""
+        """Bytes written to the transport so far."""
         self._gathered: list[bytes] = []
         """Frames that are written when the turn of the loop ends."""
         self._gathered_size = 0
@@ -129,31 +129,26 @@ class Wire(asyncio.Protocol):
         else that it does for a small frame.
         """
         size = len(data)
-        if size >= GATHERED_MAX or not self.is_open:
+        if size >= GATHERED_MAX:
             self.send(data)  # a large frame is not copied
             return
         if not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._end_turn)
-        self.last_active = self._loop.time()
-        self._sent += size
         self._gathered.append(data)
         self._gathered_size += size
         if self._gathered_size >= GATHERED_MAX:
             self._flush()
-        self.peers.passed(size)
 
     def _end_turn(self) -> None:
         self._is_flush_due = False
         self._flush()
 
     def _flush(self) -> None:
-        """Write the gathered frames. On a closed connection they are dropped."""
         data = b"".join(self._gathered)
         self._gathered.clear()
         self._gathered_size = 0
-        if data and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        self.send(data)
 
     def refuse_unwritable(self) -> None:
         """:raises Refused: the connection is open, and the peer does not read."""
