@@ -106,6 +106,34 @@ def test_an_ordered_member_tells_of_its_locks_and_of_the_message_that_is_consume
     )
 
 
+def test_a_member_tells_the_rates_and_failures_of_each_topic(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            for number in range(30):
+                (message,) = await c.get_many(1)
+                await asyncio.sleep(0.5)
+                if number % 3 == 0:
+                    message.retry()
+                else:
+                    message.ack()
+            await asyncio.sleep(1_000)
+
+    fill(broker, 30)
+    cluster.client.start(consume)
+    cluster.sim.run_for(20)
+    status = running_info(cluster, broker)["statusTable"]
+    assert set(status) == {"T", "%RETRY%G"}
+    told = status["T"]
+    assert told["consumeFailedMsgs"] == 10
+    assert told["consumeOKTPS"] == pytest.approx(20 / 20, rel=0.1)
+    assert told["consumeFailedTPS"] == pytest.approx(10 / 20, rel=0.1)
+    assert told["pullTPS"] == pytest.approx(30 / 20, rel=0.1)
+    assert told["consumeRT"] == pytest.approx(500, rel=0.01)
+    assert told["pullRT"] > 0
+
+
 def test_a_queue_that_is_kept_for_the_message_being_consumed_is_told_as_dropped(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

@@ -50,7 +50,7 @@ def test_the_status_is_written_as_java_reads_it() -> None:
 def test_running_info_tells_what_waits_in_each_queue() -> None:
     data = ConsumerData("G", subscriptions=(Subscription("T", "a||b", 17),))
     states = {MessageQueue("T", "broker-a", 1): QueueState(6, 9, 3, 5 << 20, 170, 180)}
-    document = load(running_info_body(data, states, {"PROP_CONSUMEORDERLY": "true"}))
+    document = load(running_info_body(data, states, {"PROP_CONSUMEORDERLY": "true"}, {}))
     ((key, queue),) = document["mqTable"].items()
     assert load(key) == {"brokerName": "broker-a", "queueId": 1, "topic": "T"}
     assert (queue["cachedMsgCount"], queue["cachedMsgMinOffset"], queue["cachedMsgMaxOffset"]) == (
@@ -78,4 +78,4 @@ def test_a_message_that_is_consumed_in_order_is_not_among_the_cached_ones() -> N
 
 
 def test_stacks_are_there_if_they_were_asked_for() -> None:
-    assert load(running_info_body(ConsumerData("G"), {}, {}, "main"))["jstack"] == "main"
+    assert load(running_info_body(ConsumerData("G"), {}, {}, {}, "main"))["jstack"] == "main"

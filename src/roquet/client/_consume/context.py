@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from roquet.allocation import AllocationStrategy
 from roquet.client._consume.offsets import OffsetStore, Start
 from roquet.client._consume.prefetch import PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
+from roquet.client._consume.statistics import MemberStatistics
 from roquet.client._net.session import Session
 from roquet.protocol.bodies.tables import Subscription
 
@@ -32,3 +33,4 @@ class MemberContext:
     broadcast: bool
     batch_size: int
     limits: PrefetchLimits
+    statistics: MemberStatistics = field(default_factory=MemberStatistics)

@@ -65,7 +65,12 @@ class QueueFetcher:
         self._has_logged_repeats = False
         self._done = asyncio.Event()
         self._pulled_ms = self._done_ms = context.session.runtime.now_ms()
-        self.process_queue = ProcessQueue(start, self._on_done)
+        self._counters = context.statistics.of_topic(queue.topic, now_s())
+        self.process_queue = self._new_process_queue(start)
+
+    def _new_process_queue(self, start: int) -> ProcessQueue:
+        clock = asyncio.get_running_loop().time
+        return ProcessQueue(start, self._on_done, self._counters, clock)
 
     async def run(self) -> None:
         """Pull forever; failures are logged and retried."""
@@ -134,8 +139,12 @@ class QueueFetcher:
             log.info("pull works again: queue=%s broker=%s", self._queue, at.address)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             return await self._start_over(result)
+        elapsed_ms = (now_s() - began_s) * 1000
+        if result.status is PullStatus.FOUND:
+            self._counters.pulls += 1
+            self._counters.pull_ms += elapsed_ms
         self._deliver(result, at.address)
-        return self._position.advance(result, (now_s() - began_s) * 1000)
+        return self._position.advance(result, elapsed_ms)
 
     def _addresses(self, route: Route, broker_name: str) -> list[BrokerAddress]:
         return read_addresses(route, broker_name, self._position.broker_id)
@@ -164,6 +173,7 @@ class QueueFetcher:
         self.process_queue.take(
             ((record.queue_offset, len(record.body)) for record in records), result.next_offset
         )
+        self._counters.pulled += len(records)
         bounds = (result.min_offset, result.max_offset)
         for record in records:
             self._context.prefetch.put(
@@ -216,7 +226,7 @@ class QueueFetcher:
         )
         self.process_queue.drop()
         # Replaced before the pause, so that no offset after next_offset is committed meanwhile.
-        self.process_queue = ProcessQueue(result.next_offset, self._on_done)
+        self.process_queue = self._new_process_queue(result.next_offset)
         await asyncio.sleep(self._position.advance(result, 0) / 1000)
         await self._context.offsets.reset(self._queue, result.next_offset)
         return 0

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.offsets import consume_from_where
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.rebalancer import LOOK_PERIOD_S, Rebalancer
+from roquet.client._consume.statistics import SAMPLE_PERIOD_S
 from roquet.client._net.broker_requests import MemberCallbacks
 from roquet.client._net.tasks import Tasks, every
 from roquet.client.selector import check_filter
+from roquet.common.loop_time import now_s
 from roquet.errors import RouteNotFound
 from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
@@ -64,6 +66,7 @@ class Member:
             self._context.prefetch.deliver_directly,
             self._properties,
             self._context.ordered,
+            self._consume_status,
         )
         self._session.membership.join_as_consumer(group, member)
         self._has_joined = True
@@ -75,12 +78,24 @@ class Member:
         self._tasks.start(look, f"topics of {group}")
         store = every(STORE_PERIOD_S, self._assignment.store_offsets, "storing offsets")
         self._tasks.start(store, f"offsets of {group}")
+        samples = every(SAMPLE_PERIOD_S, self._sample, "sampling statistics")
+        self._tasks.start(samples, f"statistics of {group}")
         if self._locks is not None:
             self._tasks.start(self._locks.keep(), f"locks of {group}")
             lost = every(
                 LOCKS_CHECK_S, self._rebalancer.drop_unlocked, "dropping queues without lock"
             )
             self._tasks.start(lost, f"lost locks of {group}")
+
+    def _consume_status(self) -> dict[str, dict[str, Any]]:
+        """Rates of each topic of the group, for administrators."""
+        return {
+            topic: self._context.statistics.consume_status(topic, now_s())
+            for topic in self._context.subscriptions
+        }
+
+    async def _sample(self) -> None:
+        self._context.statistics.sample(now_s())
 
     def _properties(self) -> dict[str, str]:
         """What administrators see of the settings, by the names of Java's consumer."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from roquet.client._consume.process_queue import ProcessQueue
+from roquet.client._consume.statistics import TIMED_EVERY
 from roquet.client.received import ReceivedMessage
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.record import Record
@@ -51,11 +52,20 @@ class Delivery:
         :param settled: called when the message is settled and its queue may continue.
         :param uncompressed_max: maximum size of the decompressed body in bytes.
         """
+        counters = self.process_queue.counters
+        counters.handed_out += 1
+        is_timed = counters.handed_out % TIMED_EVERY == 1
+        clock = self.process_queue.clock if is_timed else None
+        began_s = 0.0 if clock is None else clock()
 
         def settle(delay_level: int | None) -> None:
             if not self._settled:
                 self._settled = True
+                if clock is not None:
+                    counters.timed += 1
+                    counters.timed_ms += (clock() - began_s) * 1000
                 if delay_level is None:
+                    counters.acked += 1
                     self.done()
                 elif not self.process_queue.dropped:
                     failed(self, delay_level)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+from roquet.client._consume.statistics import TopicCounters
 from roquet.common.java import LONG_MIN
 
 
@@ -19,10 +20,20 @@ class ProcessQueue:
 
     :param start: the queue offset of the first pull.
     :param on_done: called whenever a message is settled.
+    :param counters: those of the queue's topic; None counts apart.
+    :param clock: seconds, to time how long messages take; None does not time them.
     """
 
-    def __init__(self, start: int, on_done: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        start: int,
+        on_done: Callable[[], None] = lambda: None,
+        counters: TopicCounters | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.dropped = False
+        self.clock = clock
+        self.counters = TopicCounters() if counters is None else counters
         self._on_done = on_done
         self._next_offset = start
         self._sizes: OrderedDict[int, int] = OrderedDict()

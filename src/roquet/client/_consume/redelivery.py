@@ -52,6 +52,7 @@ class Redelivery:
         if isinstance(delivery, DirectDelivery):
             delivery.failed()
         elif not self._prefetch.closed:
+            delivery.process_queue.counters.failed += 1
             work = self._deliver_again(delivery, delay_level)
             self._tasks.start(work, f"send back {delivery.record.offset_message_id}")
 

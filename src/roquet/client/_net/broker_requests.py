@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from roquet.client._net.member_calls import (
     QueueState,
@@ -52,6 +52,7 @@ class MemberCallbacks:
       acknowledged it.
     - `properties` returns what administrators see of its settings, by Apache's names.
     - `is_ordered`: it consumes the messages of a queue one at a time.
+    - `consume_status` returns a ConsumeStatus per topic.
     """
 
     data: ConsumerData
@@ -61,6 +62,7 @@ class MemberCallbacks:
     consume: Callable[[Record, str], Awaitable[bool]]
     properties: Callable[[], Mapping[str, str]] = dict[str, str]
     is_ordered: bool = False
+    consume_status: Callable[[], Mapping[str, Mapping[str, Any]]] = dict[str, Mapping[str, Any]]
 
 
 class BrokerRequests:
@@ -109,7 +111,9 @@ class BrokerRequests:
     def _running_info(self, request: Command, _: Connection) -> Command:
         member = self._member(ConsumerGroupHeader.read(request.fields).consumer_group)
         jstack = stacks() if request.fields.get("jstackEnable") == "true" else None
-        body = running_info_body(member.data, member.states(), member.properties(), jstack)
+        body = running_info_body(
+            member.data, member.states(), member.properties(), member.consume_status(), jstack
+        )
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def _consume_directly(self, request: Command, connection: Connection) -> None:

@@ -92,11 +92,13 @@ def running_info_body(
     data: ConsumerData,
     states: Mapping[MessageQueue, QueueState],
     properties: Mapping[str, str],
+    consume_status: Mapping[str, Mapping[str, Any]],
     jstack: str | None = None,
 ) -> bytes:
     """A ConsumerRunningInfo. The size of the thread pool is a constant: there is one loop.
 
     :param properties: what depends on the member.
+    :param consume_status: per topic, a ConsumeStatus.
     :param jstack: stacks of this process, if they were asked for.
     """
     document = {
@@ -111,7 +113,7 @@ def running_info_body(
             "unitMode": "true" if data.unit_mode else "false",
             **properties,
         },
-        "statusTable": {},
+        "statusTable": dict(sorted(consume_status.items())),
         "subscriptionSet": [subscription.to_json() for subscription in data.subscriptions],
     }
     return dump_dialect(document if jstack is None else {"jstack": jstack, **document})
