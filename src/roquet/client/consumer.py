@@ -16,11 +16,11 @@ from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffe
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
 from roquet.client._consume.send_back import NoSendBack, SendBack
+from roquet.client._net.arguments import check_number
 from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
-from roquet.common.java import INT_MAX
 from roquet.errors import ConfigError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue, check_group
@@ -113,12 +113,8 @@ class Consumer(SessionUser):
         check_group(group)
         check_start(start)
         times_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
-        for name, number, least in (
-            ("max_reconsume_times", times_max, -1),
-            ("batch_size", batch_size, 1),
-        ):
-            if not least <= number <= INT_MAX:
-                raise ConfigError(f"{name} is {number}: allowed are {least} to {INT_MAX}")
+        check_number("max_reconsume_times", times_max, -1)
+        check_number("batch_size", batch_size, 1)
         strategy = Averagely() if strategy is None else strategy
         check_strategy(strategy)
         session = self._session

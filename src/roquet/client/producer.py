@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Unpack
 
+from roquet.client._net.arguments import check_number
 from roquet.client._net.broker_requests import CheckBackHandler
 from roquet.client._net.replies import reply_properties
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoder import MessageEncoder, MessageFields, check_message, message_of
 from roquet.client._send.queue_choice import pick_of
-from roquet.client._send.sender import Sender
+from roquet.client._send.sender import IN_FLIGHT_MAX, Sender, SendRules
 from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
@@ -45,7 +46,8 @@ class ProducerOptions(ClientOptions, total=False):
     """The keyword arguments of `Producer`, for callers that pass them on."""
 
     timeout_ms: int
-    retries: int
+    retries: int | None
+    max_in_flight: int
     compression: CompressionName | None
     compress_from_size: int
     avoid_slow_brokers: bool
@@ -60,10 +62,11 @@ class Producer(SessionUser):
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`; or a
         started client whose session is shared.
     :param group: the name of the producer group; brokers list producers by it.
-    :param timeout_ms: the time in ms for one send including its retries; each call may override
-        it.
-    :param retries: maximum number of retries after the first try. A retry goes to another broker
-        if there is one.
+    :param timeout_ms: the time in ms for one send, from the call on, with all its tries; each call
+        may override it.
+    :param retries: maximum number of retries after the first try. None: until the time is over. A
+        retry goes to another broker if there is one; otherwise it waits.
+    :param max_in_flight: maximum number of sends that wait for an answer. Others wait for these.
     :param compression: how large bodies are compressed; None: not at all. "lz4" and "zstd" need
         `roquet[compression]`, and consumers that read them: Apache's do since 4.9.4.
     :param compress_from_size: bodies of at least this many bytes are compressed.
@@ -80,7 +83,8 @@ class Producer(SessionUser):
         group: str,
         *,
         timeout_ms: int = TIMEOUT_MS,
-        retries: int = 2,
+        retries: int | None = None,
+        max_in_flight: int = IN_FLIGHT_MAX,
         compression: CompressionName | None = "zlib",
         compress_from_size: int = COMPRESS_FROM_SIZE,
         avoid_slow_brokers: bool = False,
@@ -88,12 +92,12 @@ class Producer(SessionUser):
     ) -> None:
         super().__init__(name_server, **client)
         check_group(group)
+        check_number("timeout_ms", timeout_ms, 1)
         self._group = group
         self._timeout_ms = timeout_ms
         self._routes = TopicRoutes(self._session)
-        self._sender = Sender(
-            self._session, self._routes, group, retries, avoid_slow_brokers=avoid_slow_brokers
-        )
+        rules = SendRules(retries, max_in_flight, avoid_slow_brokers)
+        self._sender = Sender(self._session, self._routes, group, rules)
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
         self._encoder = MessageEncoder(unique_keys, Compression.of(compression, compress_from_size))
         self._on_check_back: CheckBackHandler | None = None
@@ -129,14 +133,15 @@ class Producer(SessionUser):
         :param sharding_key: messages with the same key go to the same queue, and stay in order
             if each send is awaited before the next. Retries go to that queue, too.
         :param queue: send to this queue. Retries go to it, too.
-        :param timeout_ms: the time in ms including retries.
+        :param timeout_ms: the time in ms from this call on, including retries.
         :param fields: `tags`, `keys`, `properties`, `flag`, `delay_level`, `wait_stored` of
             `Message`.
         :raises MessageError: the message breaks a rule; nothing was sent.
         :raises RouteNotFound: no broker has the topic, and none would create it.
         :raises ResponseError: a broker refused the message; see `code` and `remark`.
         :raises ConnectionClosed: no connection after all tries; the message may be stored.
-        :raises CallTimeout: no answer in time; the message may be stored.
+        :raises CallTimeout: no answer in time, the message may be stored; or the send waited for
+            others all the time, and the message was not sent.
         """
         self._require_open()
         encoded = self._encoder.encode(message_of(topic, body, fields))

@@ -189,12 +189,9 @@ async def test_without_a_name_server_refreshing_stops_at_the_first_route(names: 
     assert names.asked == ["T"]
 
 
-async def test_a_refresh_in_the_background_is_one_at_a_time_and_logs_its_failure(
-    names: Names, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refresh_in_the_background_is_one_at_a_time(names: Names) -> None:
     names.failure = ConnectionClosed("down")
-    for _ in range(3):
-        names.table.refresh_soon("T")
+    assert len({names.table.refresh_soon("T") for _ in range(3)}) == 1
     await names.tasks.finish(1)
     names.failure = None
     names.table.refresh_soon("T")
@@ -202,8 +199,19 @@ async def test_a_refresh_in_the_background_is_one_at_a_time_and_logs_its_failure
 
     assert names.asked == ["T", "T"]
     assert names.table.known_publish_route("T") == A
+
+
+async def test_a_refresh_that_fails_again_and_again_is_logged_once_and_once_when_it_works(
+    names: Names, caplog: pytest.LogCaptureFixture
+) -> None:
+    for failure in (PeerError("no route"), PeerError("no route"), None, None):
+        names.failure = failure
+        names.table.refresh_soon("T")
+        await names.tasks.finish(1)
+
     assert [record.getMessage() for record in caplog.records] == [
-        "client task failed: task='refreshing the route of T' error=down"
+        "route not refreshed: topic=T error=no route",
+        "route refreshed again: topic=T",
     ]
 
 

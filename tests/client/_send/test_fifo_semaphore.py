@@ -119,6 +119,21 @@ async def test_a_slot_that_is_given_to_one_who_is_cancelled_goes_to_the_next() -
     assert first.cancelled()
 
 
+async def test_one_whose_time_is_over_takes_no_slot() -> None:
+    semaphore = FifoSemaphore(1)
+    await semaphore.enter()
+    now = asyncio.get_running_loop().time()
+    late = asyncio.create_task(semaphore.enter(now + 0.01))
+    patient = asyncio.create_task(semaphore.enter(now + 60))
+    await asyncio.wait([late])
+    assert isinstance(late.exception(), TimeoutError)
+    semaphore.leave()
+    await patient
+    semaphore.leave()
+    async with asyncio.timeout(1):
+        await semaphore.enter(now)  # one is free: it need not wait
+
+
 @pytest.mark.parametrize("slots", [1, 3])
 def test_after_any_comings_goings_and_cancellations_all_slots_are_free(
     sim: Simulation, seed: int, slots: int

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from typing import Any
 
 import pytest
 
 from roquet.client._send.sender import IN_FLIGHT_MAX, RETRIED_CODES
 from roquet.client.producer import Producer
-from roquet.errors import CallTimeout, ConnectionClosed, ResponseError
+from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, ResponseError
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
@@ -64,20 +66,69 @@ def test_any_other_refusal_is_an_error_at_once(
     assert len(broker.requests[SEND]) == 1
 
 
-def test_after_three_tries_the_refusal_is_the_caller_s(
-    cluster: FakeCluster, broker: FakeBroker
+@pytest.mark.parametrize(
+    ("options", "tries"), [({}, 7), ({"retries": 2}, 3), ({"retries": 100}, 7), ({"retries": 0}, 1)]
+)
+def test_a_refusal_is_the_callers_when_tries_or_time_are_over(
+    cluster: FakeCluster, broker: FakeBroker, options: dict[str, Any], tries: int
 ) -> None:
-    async def send() -> None:
-        async with producer(cluster) as p:
-            await p.send("T", b"hi")
+    async def send() -> float:
+        async with producer(cluster, **options) as p:
+            await p.queues("T")
+            began = cluster.sim.now_s
+            said = "" if tries == 1 else f" ({tries} tries)"
+            with pytest.raises(ResponseError, match=rf"code 14: scripted{re.escape(said)}$"):
+                await p.send("T", b"hi")
+            return cluster.sim.now_s - began
 
-    broker.script[SEND] = [14] * 9
-    with pytest.raises(ResponseError, match="code 14"):
-        cluster.run(send)
-    assert len(broker.requests[SEND]) == 3
+    broker.script[SEND] = [14] * 999
+    assert cluster.run(send) <= 3
+    assert len(broker.requests[SEND]) == tries
     assert len({request.fields["i"] for request in broker.requests[SEND]}) == 1, (
         "every try carries the same id"
     )
+
+
+@pytest.mark.parametrize("slave_is_listed", [False, True])
+def test_a_broker_that_restarts_in_half_a_second_is_no_error(
+    cluster: FakeCluster, broker: FakeBroker, slave_is_listed: bool
+) -> None:
+    """While the master is gone, a route may have its slave only."""
+
+    async def restart() -> None:
+        await asyncio.sleep(0.5)
+        cluster.restart(broker)
+
+    async def send() -> None:
+        async with producer(cluster) as p:
+            await p.send("T", b"before")
+            broker.host.kill()
+            cluster.listed.discard(broker.address)
+            restarting = cluster.sim.loop.create_task(restart())
+            await asyncio.gather(*(p.send("T", b"meanwhile %d" % number) for number in range(50)))
+            await restarting
+
+    if slave_is_listed:
+        cluster.broker("10.0.1.9:10911", "broker-a", broker_id=1)
+    cluster.run(send)
+    assert len(bodies(broker)) == 51
+
+
+def test_a_silent_name_server_does_not_keep_a_send_from_the_other_broker(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
+) -> None:
+    async def send() -> float:
+        async with producer(cluster) as p:
+            await p.queues("T")
+            broker.host.kill()
+            cluster.sim.network.isolate(cluster.name_server_host.address)
+            began = cluster.sim.now_s
+            assert {(await p.send("T", b"hi")).queue.broker_name for _ in range(8)} == {"broker-b"}
+            return cluster.sim.now_s - began
+
+    cluster.create("T", "broker-a")
+    cluster.create("T", "broker-b")
+    assert cluster.run(send) < 4
 
 
 def test_one_budget_of_time_holds_for_all_tries(cluster: FakeCluster, broker: FakeBroker) -> None:
@@ -151,7 +202,7 @@ def test_a_message_for_one_queue_goes_nowhere_else(
 
     cluster.create("T", "broker-a")
     cluster.create("T", "broker-b")
-    broker.script[SEND] = [14] * 3
+    broker.script[SEND] = [14] * 99
     with pytest.raises(ResponseError, match="code 14"):
         cluster.run(send)
     assert {request.fields["e"] for request in broker.requests[SEND]} == {"2"}
@@ -170,25 +221,92 @@ def test_a_one_way_send_waits_for_no_answer(cluster: FakeCluster, broker: FakeBr
     assert message_id in request.fields["i"]
 
 
-def test_thousands_of_sends_at_once_wait_their_turn_before_their_time_runs(
+def test_as_many_sends_are_in_flight_as_the_option_says(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     async def send() -> None:
-        async with producer(cluster) as p:
-            broker.script[SEND] = [SILENCE] * IN_FLIGHT_MAX
+        async with producer(cluster, max_in_flight=3, retries=0) as p:
+            broker.script[SEND] = [SILENCE] * 3
             sends = [
-                asyncio.create_task(p.send("T", b"%d" % number))
-                for number in range(3 * IN_FLIGHT_MAX)
+                asyncio.create_task(p.send("T", b"hi", timeout_ms=3000 if number < 3 else 6000))
+                for number in range(5)
             ]
             await asyncio.sleep(2.9)
-            assert len(broker.requests[SEND]) == IN_FLIGHT_MAX
+            assert len(broker.requests[SEND]) == 3
             await asyncio.wait(sends)
-            assert [send.exception() for send in sends[IN_FLIGHT_MAX:]] == [None] * (
-                2 * IN_FLIGHT_MAX
-            )
-            assert all(send.exception() for send in sends[:IN_FLIGHT_MAX])
+            assert [send.exception() is None for send in sends] == [False] * 3 + [True] * 2
 
     cluster.run(send)
+
+
+def test_sends_that_wait_behind_a_silent_broker_end_with_their_time_and_are_not_sent(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> list[BaseException | None]:
+        async with producer(cluster) as p:
+            await p.send("T", b"first")
+            broker.script[SEND] = [SILENCE] * 9999
+            began = cluster.sim.now_s
+            sends = [asyncio.create_task(p.send("T", b"hi")) for _ in range(1000)]
+            await asyncio.wait(sends)
+            assert cluster.sim.now_s - began == pytest.approx(3, abs=0.01)
+            return [send.exception() for send in sends]
+
+    errors = cluster.run(send)
+    assert {type(error) for error in errors} == {CallTimeout}
+    assert all("the send to topic T was not sent" in str(error) for error in errors[IN_FLIGHT_MAX:])
+    assert len(broker.requests[SEND]) == 1 + IN_FLIGHT_MAX
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -5])
+def test_a_send_without_time_is_not_sent(
+    cluster: FakeCluster, broker: FakeBroker, timeout_ms: int
+) -> None:
+    async def send() -> None:
+        async with producer(cluster) as p:
+            with pytest.raises(CallTimeout, match="topic T was not sent"):
+                await p.send("T", b"hi", timeout_ms=timeout_ms)
+
+    cluster.run(send)
+    assert broker.requests[SEND] == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_in_flight": 0},
+        {"max_in_flight": True},
+        {"retries": -1},
+        {"retries": "2"},
+        {"timeout_ms": 0},
+    ],
+)
+def test_a_number_that_cannot_be_used_is_refused_when_it_is_given(
+    cluster: FakeCluster, options: dict[str, Any]
+) -> None:
+    (name,) = options
+    with pytest.raises(ConfigError, match=f"{name} is {options[name]!r}: allowed are"):
+        producer(cluster, **options)
+
+
+def test_a_dead_broker_is_told_of_once_and_once_when_it_is_back(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def send() -> None:
+        async with producer(cluster) as p:
+            await p.send("T", b"before")
+            broker.host.kill()
+            sends = [p.send("T", b"%d" % number, timeout_ms=900) for number in range(1000)]
+            ends = await asyncio.gather(*sends, return_exceptions=True)
+            assert {type(end) for end in ends} <= {ConnectionClosed, CallTimeout}
+            cluster.restart(broker)
+            await asyncio.gather(*(p.send("T", b"after") for _ in range(10)))
+
+    cluster.run(send)
+    lines = [line for line in caplog.messages if "broker=broker-a" in line or "again" in line]
+    assert len(lines) == 2, lines
+    assert lines[0].startswith("broker does not answer, sends are tried again: broker=broker-a")
+    assert lines[1] == f"broker answers again: address={broker.address}"
 
 
 def test_a_cancelled_send_gives_its_turn_to_another(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from roquet.client._net.routes import QUEUES_MAX
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import deadline_after
-from roquet.client._send.topic_routes import TopicRoute, TopicRoutes
+from roquet.client._send.topic_routes import REFRESH_WAIT_S, TopicRoute, TopicRoutes
 from roquet.client.config import ClientConfig
 from roquet.errors import CallTimeout, ConnectionClosed, RouteNotFound
 from roquet.protocol.records.message import MessageQueue
@@ -119,25 +120,30 @@ def test_name_servers_are_asked_until_the_deadline(
     run(cluster, work)
 
 
-def test_a_refresh_waits_first_and_its_failure_is_logged(
-    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+def test_a_refresh_does_not_wait_long_for_a_silent_name_server(
+    cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     async def work(routes: TopicRoutes, _: Session) -> None:
         await get(routes)
-        began = cluster.sim.now_s
-        await routes.refresh("T", deadline_after(1000), pause_s=0.5)
-        assert cluster.sim.now_s - began >= 0.5
-        assert cluster.route_requests == ["T", "T"]
-        assert not caplog.records
-
         cluster.sim.network.isolate(cluster.name_server_host.address)
+        began = cluster.sim.now_s
         await routes.refresh("T", deadline_after(1000))
+        assert cluster.sim.now_s - began == pytest.approx(REFRESH_WAIT_S)
+        await routes.refresh("T", deadline_after(100))
+        assert cluster.sim.now_s - began == pytest.approx(REFRESH_WAIT_S + 0.1)
         await get(routes)
 
     run(cluster, work)
-    assert [record.getMessage() for record in caplog.records] == [
-        "route not refreshed: topic=T error=no time left"
-    ]
+
+
+def test_those_who_refresh_a_route_at_once_share_one_request(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def work(routes: TopicRoutes, _: Session) -> None:
+        await asyncio.gather(*(routes.refresh("T", deadline_after(1000)) for _ in range(100)))
+
+    run(cluster, work)
+    assert cluster.route_requests == ["T"]
 
 
 def test_a_refresh_of_a_topic_that_is_to_be_created_is_no_failure(

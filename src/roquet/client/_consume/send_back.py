@@ -12,7 +12,7 @@ from roquet.client._consume.prefetch import Delivery
 from roquet.client._net.routes import masters_only
 from roquet.client._net.session import Session
 from roquet.client._send.encoded_message import EncodedMessage
-from roquet.client._send.sender import Sender
+from roquet.client._send.sender import Sender, SendRules
 from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client.received import DEAD_LETTER_LEVEL
 from roquet.errors import RoquetError
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 TIMEOUT_MS: Final = 5000
+COPY_RETRIES: Final = 2
+"""As Java's consumer. If all fail, the consumer keeps the message and delivers it again itself."""
 FIRST_DELAY_LEVEL: Final = 3
 _NOT_COPIED: Final = frozenset(
     (TRAN_MSG, PRODUCER_GROUP, REAL_TOPIC, REAL_QID, DELAY, RECONSUME_TIME, MAX_RECONSUME_TIMES)
@@ -79,7 +81,8 @@ class SendBack:
         self._session = session
         self._group = group
         self._max = max_reconsume_times
-        self._sender = Sender(session, TopicRoutes(session), INNER_PRODUCER)
+        rules = SendRules(retries=COPY_RETRIES)
+        self._sender = Sender(session, TopicRoutes(session), INNER_PRODUCER, rules)
 
     async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
         """Send a message back; return whether a broker accepted it. Errors are logged.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from functools import partial
 from typing import Final
@@ -14,14 +15,23 @@ from roquet.client._net.routes import (
     template_for_new_topic,
     unusable_reason,
 )
-from roquet.client._net.tasks import Tasks, attempt
-from roquet.errors import PeerError, RouteNotFound
+from roquet.client._net.tasks import Tasks
+from roquet.common.failure_streak import FailureStreak
+from roquet.errors import (
+    CallTimeout,
+    ConnectionClosed,
+    PeerError,
+    ResponseError,
+    RouteNotFound,
+)
 from roquet.protocol.bodies.tables import Route, parse
 from roquet.protocol.headers.route import RouteHeader
 from roquet.protocol.records.message import DEFAULT_TOPIC
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked
+
+log = logging.getLogger(__name__)
 
 REFRESH_PERIOD_S = 30.0
 _SMALL: Final = 64 * 1024
@@ -53,7 +63,8 @@ class RouteTable:
         self._templates: dict[str, Route] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._response_counts: defaultdict[str, int] = defaultdict(int)
-        self._refreshing: set[str] = set()
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
+        self._failures: defaultdict[str, FailureStreak] = defaultdict(FailureStreak)
         self.changed = asyncio.Event()
         """Set when a route changed; the task that waits for it clears it."""
 
@@ -102,17 +113,34 @@ class RouteTable:
             )
         return self._known[topic]
 
-    def refresh_soon(self, topic: str) -> None:
-        """Refresh a route in the background, as the name server may not answer either."""
-        if topic not in self._refreshing:
-            self._refreshing.add(topic)
-            self._tasks.start(self._refresh_once(topic), f"route of {topic}")
+    def refresh_soon(self, topic: str) -> asyncio.Task[None]:
+        """Refresh a route in the background, as the name server may not answer either.
+
+        Callers share one request, also its failure. Failures are logged.
+
+        :returns: the task that asks; it raises nothing, and must not be cancelled.
+        """
+        task = self._refreshing.get(topic)
+        if task is None:
+            task = self._tasks.start(self._refresh_once(topic), f"route of {topic}")
+            self._refreshing[topic] = task
+        return task
 
     async def _refresh_once(self, topic: str) -> None:
         try:
-            await attempt(self.refresh(topic), f"refreshing the route of {topic}")
+            await self.refresh(topic)
+        except RouteNotFound:
+            pass  # a topic that the first send creates
+        except (ConnectionClosed, CallTimeout):
+            pass  # `NameServers` has logged that
+        except (PeerError, ResponseError) as error:
+            if self._failures[topic].failed():
+                log.warning("route not refreshed: topic=%s error=%s", topic, error)
+        else:
+            if self._failures[topic].ended():
+                log.warning("route refreshed again: topic=%s", topic)
         finally:
-            self._refreshing.discard(topic)
+            self._refreshing.pop(topic, None)
 
     async def _renew(self, topic: str) -> None:
         route = await self._ask(topic)

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import defaultdict
+from collections.abc import Set
+from dataclasses import dataclass
 from typing import Final
 
+from roquet.client._net.arguments import check_number
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoded_message import EncodedMessage
 from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client._send.queue_choice import LatencyFaults, Pick
-from roquet.client._send.topic_routes import TopicRoute, TopicRoutes
+from roquet.client._send.topic_routes import MasterMissing, TopicRoute, TopicRoutes
+from roquet.client._send.tries import Tries
 from roquet.client.send_result import SendResult, send_results
+from roquet.common.failure_streak import FailureStreak
+from roquet.common.limited_log import LimitedLog
 from roquet.common.loop_time import now_s
-from roquet.errors import AccessDenied, CallTimeout, ConnectionClosed, ResponseError
+from roquet.errors import (
+    AccessDenied,
+    CallTimeout,
+    ConnectionClosed,
+    ResponseError,
+    RoquetError,
+    RouteNotFound,
+)
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import ResponseCode
 
@@ -38,85 +53,135 @@ Apache's client 4.9 does not retry SYSTEM_BUSY; 5.x and roquet do. The broker ha
 message, so a retry cannot store it twice.
 """
 IN_FLIGHT_MAX: Final = 256
-"""Maximum number of sends of one producer that wait for answers. Further sends wait for a slot, and
-their timeout starts then.
+"""Default for the maximum number of sends of one producer that wait for answers.
 
 256 keep a broker busy. Apache's broker rejects sends that have waited there for 200 ms, so more
 would not be faster.
 """
-SAME_BROKER_PAUSE_S: Final = 0.1
-"""Pause before a retry at the same broker, if there is no other."""
+_NONE: Final[Set[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SendRules:
+    """How often a producer tries a send, how many sends are under way, which brokers it avoids.
+
+    :param retries: maximum number of retries; None: until the time of the send is over.
+    :param max_in_flight: maximum number of sends that wait for answers; others wait for a slot.
+    :param avoid_slow_brokers: avoid brokers for a while whose last send was slow or failed.
+    :raises ConfigError: a number is out of range.
+    """
+
+    retries: int | None = None
+    max_in_flight: int = IN_FLIGHT_MAX
+    avoid_slow_brokers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.retries is not None:
+            check_number("retries", self.retries, 0)
+        check_number("max_in_flight", self.max_in_flight, 1)
 
 
 class Sender:
     """Sends messages to the masters of their queues, with retries.
 
     Invariant: all tries of a message with `pick` go to the picked queue. Any other retry goes to a
-    broker that has not failed, if there is one.
-
-    :param retries: maximum number of retries after the first try.
-    :param avoid_slow_brokers: avoid brokers for a while whose last send was slow or failed.
+    broker that has not failed, if there is one. If there is none, the send waits and begins anew.
     """
 
     def __init__(
-        self,
-        session: Session,
-        routes: TopicRoutes,
-        group: str,
-        retries: int = 2,
-        *,
-        avoid_slow_brokers: bool = False,
+        self, session: Session, routes: TopicRoutes, group: str, rules: SendRules = SendRules()
     ) -> None:
         self._session = session
         self._routes = routes
         self._group = group
-        self._retries = retries
-        self._faults = LatencyFaults() if avoid_slow_brokers else None
-        self._slots = FifoSemaphore(IN_FLIGHT_MAX)
+        self._rules = rules
+        self._faults = LatencyFaults() if rules.avoid_slow_brokers else None
+        self._slots = FifoSemaphore(rules.max_in_flight)
+        self._silences: defaultdict[str, FailureStreak] = defaultdict(FailureStreak)
+        """By the address of a broker."""
+        self._limited_log = LimitedLog(log)
 
     async def send(
         self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None
     ) -> list[SendResult]:
         """Send a message or a batch; return one result per message.
 
-        :param timeout_ms: the time in ms for all tries together.
+        :param timeout_ms: the time in ms for all tries and for the wait before them.
         :param pick: chooses the queue of all tries; None means round robin.
         :raises RouteNotFound: no broker has the topic, and none would create it.
         :raises ResponseError: a broker refused the message.
         :raises ConnectionClosed: no connection after all tries; the message may be stored.
-        :raises CallTimeout: no answer in time; the message may be stored.
+        :raises CallTimeout: no answer in time, the message may be stored; or it had to wait for
+            other sends, and was not sent.
         """
-        async with self._slots:
-            return await self._send(message, timeout_ms, pick)
+        deadline = deadline_after(timeout_ms)
+        try:
+            await self._slots.enter(deadline)
+        except TimeoutError:
+            raise CallTimeout(
+                f"the send to topic {message.topic} was not sent: it waited {timeout_ms} ms behind "
+                f"other sends, {self._rules.max_in_flight} are in flight at once"
+            ) from None
+        try:
+            if _left_ms(deadline) <= 0:
+                raise CallTimeout(
+                    f"the send to topic {message.topic} was not sent: its {timeout_ms} ms are over"
+                )
+            return await self._send(message, deadline, pick)
+        finally:
+            self._slots.leave()
 
     async def _send(
-        self, message: EncodedMessage, timeout_ms: int, pick: Pick | None
+        self, message: EncodedMessage, deadline: float, pick: Pick | None
     ) -> list[SendResult]:
-        deadline = deadline_after(timeout_ms)
-        failed: set[str] = set()
-        for tries_left in range(self._retries, -1, -1):
-            topic_route = await self._routes.get(message.topic, deadline)
-            queue = pick(topic_route.queues) if pick else self._next_queue(topic_route, failed)
+        tries: Tries | None = None  # a send that succeeds at once needs none
+        while True:
+            queue: MessageQueue | None = None
             try:
-                return await self._try(message, queue, topic_route, deadline)
-            except (ConnectionClosed, CallTimeout, ResponseError) as error:
-                if not _may_try_again(error):
+                topic_route = await self._routes.get(message.topic, deadline)
+            except (RouteNotFound, ConnectionClosed, CallTimeout) as error:
+                # A master that restarts is missing for a moment.
+                if tries is None and not isinstance(error, MasterMissing):
                     raise
-                if tries_left == 0 or _left_ms(deadline) <= 0:
-                    self._session.routes.refresh_soon(message.topic)
-                    raise
-                log.info("send failed, will be retried: queue=%s error=%s", queue, error)
-                failed.add(queue.broker_name)
-                is_alone = pick is not None or all(
-                    other.broker_name in failed for other in topic_route.queues
+                tries = tries or Tries(deadline, self._rules.retries)
+                tries.failed(error)
+            else:
+                failed = tries.failed_brokers if tries else _NONE
+                queue = pick(topic_route.queues) if pick else self._next_queue(topic_route, failed)
+                try:
+                    return await self._try(message, queue, topic_route, deadline)
+                except (ConnectionClosed, CallTimeout, ResponseError) as error:
+                    tries = tries or Tries(deadline, self._rules.retries)
+                    tries.failed(error)
+                    if not _may_try_again(error):
+                        raise tries.take_error() from error.__cause__
+                    log.debug("send failed: queue=%s error=%s", queue, error)
+                    tries.failed_brokers.add(queue.broker_name)
+            is_broker_left = (
+                queue is not None
+                and pick is None
+                and any(
+                    other.broker_name not in tries.failed_brokers for other in topic_route.queues
                 )
-                pause_s = SAME_BROKER_PAUSE_S if is_alone else 0.0
-                await self._routes.refresh(message.topic, deadline, pause_s)
-                if _left_ms(deadline) <= 0:
-                    raise  # a try without time would turn a refusal into CallTimeout
-        raise AssertionError("the last try returns or raises")
+            )
+            await self._before_retry(message.topic, tries, is_broker_left=is_broker_left)
 
-    def _next_queue(self, topic_route: TopicRoute, failed: set[str]) -> MessageQueue:
+    async def _before_retry(self, topic: str, tries: Tries, *, is_broker_left: bool) -> None:
+        """Wait until it is time for the next try.
+
+        :raises RoquetError: there is no further one; this is the error of the last one.
+        """
+        wait_s = tries.wait_s(now_s(), is_broker_left=is_broker_left)
+        if wait_s is None:
+            self._session.routes.refresh_soon(topic)
+            raise tries.take_error()
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        await self._routes.refresh(topic, tries.deadline)
+        if _left_ms(tries.deadline) <= 0:
+            raise tries.take_error()  # a try without time would turn a refusal into CallTimeout
+
+    def _next_queue(self, topic_route: TopicRoute, failed: Set[str]) -> MessageQueue:
         queues = topic_route.queues
         if self._faults is None:
             return topic_route.round_robin.next(queues, failed)
@@ -137,18 +202,39 @@ class Sender:
     ) -> list[SendResult]:
         request = message.request(self._group, queue, self._session.runtime.now_ms())
         began_s = now_s()
+        address = None
         try:
             address = topic_route.master(queue)
             response = await self._session.call(address, request, max(1, _left_ms(deadline)))
+            self._note_answer(address)
             results = send_results(
                 response, address, message.topic, queue.broker_name, message.unique_keys
             )
         except (ConnectionClosed, CallTimeout, ResponseError) as error:
             self._record_latency(queue, began_s, has_failed=_may_try_again(error))
+            if address is not None and not isinstance(error, ResponseError):
+                self._note_silence(address, queue, error)
             raise
         # A cancelled send says nothing about its broker: the application may be in a hurry.
         self._record_latency(queue, began_s)
         return results
+
+    def _note_silence(self, address: str, queue: MessageQueue, error: RoquetError) -> None:
+        """Log that a broker does not answer: once, as every send may find that."""
+        if self._silences[address].failed():
+            self._limited_log.warning(
+                f"silent {address}",
+                "broker does not answer, sends are tried again: broker=%s address=%s error=%s",
+                queue.broker_name,
+                address,
+                error,
+            )
+
+    def _note_answer(self, address: str) -> None:
+        if address in self._silences:
+            del self._silences[address]
+            text = "broker answers again: address=%s"
+            self._limited_log.warning(f"again {address}", text, address)
 
     def _record_latency(
         self, queue: MessageQueue, began_s: float, *, has_failed: bool = False

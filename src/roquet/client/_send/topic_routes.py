@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from roquet.client._net.routes import master_of, publish_queues
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.queue_choice import RoundRobin
-from roquet.common.limited_log import LimitedLog
-from roquet.errors import (
-    CallTimeout,
-    ConnectionClosed,
-    PeerError,
-    ResponseError,
-    RouteNotFound,
-)
+from roquet.common.loop_time import now_s
+from roquet.errors import CallTimeout, ConnectionClosed, RouteNotFound
 from roquet.protocol.bodies.tables import Route
-from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.records.message import MessageQueue, Permission
 
-log = logging.getLogger(__name__)
+REFRESH_WAIT_S: Final = 0.3
+"""How long a send waits for a new route before it goes on with the one that is known."""
+
+
+class MasterMissing(RouteNotFound):
+    """A topic may be written to, but no master of its queues is up now."""
 
 
 @dataclass
@@ -59,13 +58,13 @@ class TopicRoutes:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._known: dict[str, TopicRoute] = {}
-        self._limited_log = LimitedLog(log)
 
     async def get(self, topic: str, deadline: float) -> TopicRoute:
         """The route of a topic. One without a master is always refreshed: it may be back.
 
         :param deadline: the time of the event loop until which name servers are asked.
         :raises RouteNotFound: no broker has the topic, and none would create it.
+        :raises MasterMissing: no master of the topic is up.
         :raises ConnectionClosed, CallTimeout: no name server answered.
         """
         routes = self._session.routes
@@ -76,7 +75,9 @@ class TopicRoutes:
         if not known.queues:
             known = self._prepared(topic, await self._ask(topic, routes.refresh, deadline))
         if not known.queues:
-            raise RouteNotFound(f"topic {topic} has no writable queue whose master is up")
+            has_writable = any(data.perm & Permission.WRITE for data in known.route.queues)
+            kind = MasterMissing if has_writable else RouteNotFound
+            raise kind(f"topic {topic} has no writable queue whose master is up")
         return known
 
     async def queues(self, topic: str, timeout_ms: int) -> tuple[MessageQueue, ...]:
@@ -90,21 +91,16 @@ class TopicRoutes:
         """
         return (await self.get(queue.topic, deadline_after(timeout_ms))).master(queue)
 
-    async def refresh(self, topic: str, deadline: float, pause_s: float = 0.0) -> None:
-        """Refresh a route after a broker failed, as it may be gone. Failures are logged.
+    async def refresh(self, topic: str, deadline: float) -> None:
+        """Refresh a route after a broker failed, as it may be gone.
 
-        :param pause_s: how long to wait before that.
+        If name servers are slow, too, the request goes on and this ends after `REFRESH_WAIT_S`:
+        the known route may have other brokers.
         """
-        try:
-            async with asyncio.timeout_at(deadline):
-                if pause_s:
-                    await asyncio.sleep(pause_s)
-                await self._session.routes.refresh(topic)
-        except RouteNotFound:
-            pass  # the topic is to be created by this send: the route it will have is known
-        except (ConnectionClosed, CallTimeout, ResponseError, PeerError, TimeoutError) as error:
-            text = "route not refreshed: topic=%s error=%s"
-            self._limited_log.warning(topic, text, topic, str(error) or "no time left")
+        asking = self._session.routes.refresh_soon(topic)
+        left_s = min(REFRESH_WAIT_S, deadline - now_s())
+        if left_s > 0:
+            await asyncio.wait([asking], timeout=left_s)
 
     def _prepared(self, topic: str, route: Route) -> TopicRoute:
         known = self._known.get(topic)
