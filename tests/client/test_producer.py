@@ -306,3 +306,37 @@ def test_a_consumer_is_not_made_with_a_number_that_no_broker_can_read(
     numbers: dict[str, Any] = {name: number}
     with pytest.raises(ConfigError, match=f"{name} is {number}"):
         Consumer(NAME_SERVER, "G", "T", **numbers)
+
+
+def test_a_function_may_choose_the_queue_of_each_kind_of_send(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        async with producer(cluster) as p:
+            await p.send("T", b"1", queue=lambda queues: queues[2])
+            await p.send_batch([Message("T", b"2")], queue=lambda queues: queues[2])
+            await p.send_one_way("T", b"3", queue=lambda queues: queues[2])
+            await asyncio.sleep(1)
+
+    cluster.run(send)
+    assert [record.body for record in broker.log.queues["T", 2]] == [b"1", b"2", b"3"]
+
+
+def test_what_a_function_for_the_queue_raises_reaches_the_caller(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    def refuse(_: object) -> MessageQueue:
+        raise ConnectionClosed("no shard")
+
+    async def send() -> None:
+        async with producer(cluster, max_in_flight=1) as p:
+            for sending in (
+                p.send("T", b"1", queue=refuse),
+                p.send_batch([Message("T", b"2")], queue=refuse),
+                p.send_one_way("T", b"3", queue=refuse),
+            ):
+                with pytest.raises(ConnectionClosed, match=r"^no shard$"):
+                    await sending
+
+    cluster.run(send)
+    assert bodies(broker) == []

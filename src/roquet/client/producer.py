@@ -14,7 +14,7 @@ from roquet.client._net.replies import reply_properties
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoder import MessageEncoder, MessageFields, check_message, message_of
-from roquet.client._send.queue_choice import pick_of
+from roquet.client._send.queue_choice import QueueSelector, pick_of
 from roquet.client._send.sender import IN_FLIGHT_MAX, Sender, SendRules
 from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client._send.unique_key import UniqueKeys
@@ -119,7 +119,7 @@ class Producer(SessionUser):
         body: bytes | None = None,
         *,
         sharding_key: str | None = None,
-        queue: MessageQueue | None = None,
+        queue: MessageQueue | QueueSelector | None = None,
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendResult:
@@ -132,7 +132,8 @@ class Producer(SessionUser):
         :param body: the body, 1 byte to 4 MiB.
         :param sharding_key: messages with the same key go to the same queue, and stay in order
             if each send is awaited before the next. Retries go to that queue, too.
-        :param queue: send to this queue. Retries go to it, too.
+        :param queue: send to this queue; or a function that is given the topic's queues and returns
+            one of them. Retries go to it, too.
         :param timeout_ms: the time in ms from this call on, including retries.
         :param fields: `tags`, `keys`, `properties`, `flag`, `delay_level`, `wait_stored` of
             `Message`.
@@ -154,7 +155,7 @@ class Producer(SessionUser):
         messages: Iterable[Message],
         *,
         sharding_key: str | None = None,
-        queue: MessageQueue | None = None,
+        queue: MessageQueue | QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
         """Send several messages of one topic as a batch; return one result per message, in order.
@@ -164,7 +165,7 @@ class Producer(SessionUser):
 
         :param messages: at least one; without delay, and with the same `wait_stored`.
         :param sharding_key: as in `send`, for the whole batch.
-        :param queue: send to this queue.
+        :param queue: as in `send`, for the whole batch.
         :param timeout_ms: the time in ms for each request including its retries.
         :raises MessageError: the messages cannot form a batch; nothing was sent.
         :raises RoquetError: as `send`. If there are several requests, earlier ones are stored.
@@ -183,7 +184,7 @@ class Producer(SessionUser):
         body: bytes | None = None,
         *,
         sharding_key: str | None = None,
-        queue: MessageQueue | None = None,
+        queue: MessageQueue | QueueSelector | None = None,
         **fields: Unpack[MessageFields],
     ) -> str:
         """Send a message without waiting for an answer; return its message id.

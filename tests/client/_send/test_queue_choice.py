@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,3 +129,25 @@ def test_a_send_goes_where_its_key_or_its_queue_says() -> None:
 def test_a_queue_that_the_topic_cannot_have_is_refused(queue: MessageQueue, why: str) -> None:
     with pytest.raises(MessageError, match=why):
         pick_of("T", queue=queue)
+
+
+def test_a_function_chooses_the_queue_once_for_all_tries() -> None:
+    given: list[Sequence[MessageQueue]] = []
+
+    def last(queues: Sequence[MessageQueue]) -> MessageQueue:
+        given.append(queues)
+        return queues[-1]
+
+    pick = pick_of("T", queue=last)
+    assert pick is not None
+    assert pick(QUEUES) == QUEUES[-1]
+    assert pick(QUEUES[:1]) == QUEUES[-1]
+    assert given == [QUEUES]
+
+
+@pytest.mark.parametrize("returned", [None, 3, "T@a:0", MessageQueue("T", "c", 0)])
+def test_what_a_function_returns_is_one_of_the_queues(returned: Any) -> None:
+    pick = pick_of("T", queue=lambda _: returned)
+    assert pick is not None
+    with pytest.raises(MessageError, match="it must return one of the queues"):
+        pick(QUEUES)

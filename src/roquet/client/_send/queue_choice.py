@@ -28,18 +28,23 @@ def queue_for_sharding_key(queues: Sequence[MessageQueue], key: str) -> MessageQ
     return queues[abs(java_hash(key)) % len(queues)]
 
 
-Pick: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
-"""Queues of a topic -> the queue that a message must be sent to."""
+QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Queues of a topic -> the one of them that a message must be sent to."""
+Pick: TypeAlias = QueueSelector
 
 
 def pick_of(
-    topic: str, sharding_key: str | None = None, queue: MessageQueue | None = None
+    topic: str,
+    sharding_key: str | None = None,
+    queue: MessageQueue | QueueSelector | None = None,
 ) -> Pick | None:
     """How a send's arguments fix its queue; None if any queue will do.
 
     :raises MessageError: `queue` belongs to another topic, or its id is out of range; or an
-        argument has a wrong type.
+        argument has a wrong type. The pick raises it, too, and what the selector raises.
     """
+    if callable(queue):
+        return _Selected(topic, queue)
     if queue is not None:
         check_queue(queue)
         if queue.topic != topic:
@@ -52,6 +57,26 @@ def pick_of(
             raise wrong_type("sharding_key", sharding_key, "a text, or None")
         return lambda queues: queue_for_sharding_key(queues, sharding_key)
     return None
+
+
+class _Selected:
+    """The queue that an application's selector chose. All tries of a send go to that one."""
+
+    def __init__(self, topic: str, select: QueueSelector) -> None:
+        self._topic = topic
+        self._select = select
+        self._chosen: MessageQueue | None = None
+
+    def __call__(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+        if self._chosen is None:
+            chosen = self._select(queues)
+            if not isinstance(chosen, MessageQueue) or chosen not in queues:
+                raise MessageError(
+                    f"queue: the function returned {chosen!r} for a message to {self._topic}: "
+                    "it must return one of the queues that it is given"
+                )
+            self._chosen = chosen
+        return self._chosen
 
 
 class RoundRobin:
