@@ -14,6 +14,7 @@ from roquet.client._net.replies import reply_properties
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoder import MessageEncoder, MessageFields, check_message, message_of
+from roquet.client._send.gatherer import BATCH_SIZE, Gatherer
 from roquet.client._send.queue_choice import QueueSelector, pick_of
 from roquet.client._send.sender import IN_FLIGHT_MAX, Sender, SendRules
 from roquet.client._send.topic_routes import TopicRoutes
@@ -48,6 +49,8 @@ class ProducerOptions(ClientOptions, total=False):
     timeout_ms: int
     retries: int | None
     max_in_flight: int
+    linger_ms: int
+    batch_size: int
     compression: CompressionName | None
     compress_from_size: int
     avoid_slow_brokers: bool
@@ -67,6 +70,9 @@ class Producer(SessionUser):
     :param retries: maximum number of retries after the first try. None: until the time is over. A
         retry goes to another broker if there is one; otherwise it waits.
     :param max_in_flight: maximum number of sends that wait for an answer. Others wait for these.
+    :param linger_ms: how long a send waits for others of its topic, in ms, to be sent with them in
+        one request. 0: not at all.
+    :param batch_size: maximum number of messages that are sent together because of `linger_ms`.
     :param compression: how large bodies are compressed; None: not at all. "lz4" and "zstd" need
         `roquet[compression]`, and consumers that read them: Apache's do since 4.9.4.
     :param compress_from_size: bodies of at least this many bytes are compressed.
@@ -85,6 +91,8 @@ class Producer(SessionUser):
         timeout_ms: int = TIMEOUT_MS,
         retries: int | None = None,
         max_in_flight: int = IN_FLIGHT_MAX,
+        linger_ms: int = 0,
+        batch_size: int = BATCH_SIZE,
         compression: CompressionName | None = "zlib",
         compress_from_size: int = COMPRESS_FROM_SIZE,
         avoid_slow_brokers: bool = False,
@@ -93,11 +101,18 @@ class Producer(SessionUser):
         super().__init__(name_server, **client)
         check_group(group)
         check_number("timeout_ms", timeout_ms, 1)
+        check_number("linger_ms", linger_ms, 0, timeout_ms)
+        check_number("batch_size", batch_size, 1)
         self._group = group
         self._timeout_ms = timeout_ms
         self._routes = TopicRoutes(self._session)
         rules = SendRules(retries, max_in_flight, avoid_slow_brokers)
         self._sender = Sender(self._session, self._routes, group, rules)
+        self._gatherer = (
+            Gatherer(self._sender, self._routes, self._session.tasks, linger_ms, batch_size)
+            if linger_ms
+            else None
+        )
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
         self._encoder = MessageEncoder(unique_keys, Compression.of(compression, compress_from_size))
         self._on_check_back: CheckBackHandler | None = None
@@ -110,6 +125,8 @@ class Producer(SessionUser):
         self._has_joined = True
 
     async def _on_close(self) -> None:
+        if self._gatherer is not None:
+            await self._gatherer.flush()
         if self._has_joined:
             await self._session.membership.leave_as_producer(self._group, self._on_check_back)
 
@@ -145,10 +162,23 @@ class Producer(SessionUser):
             others all the time, and the message was not sent.
         """
         self._require_open()
-        encoded = self._encoder.encode(message_of(topic, body, fields))
+        message = message_of(topic, body, fields)
+        encoded = self._encoder.encode(message)
         pick = pick_of(encoded.topic, sharding_key, queue)
-        (result,) = await self._sender.send(encoded, self._timeout_or_default(timeout_ms), pick)
+        time_ms = self._timeout_or_default(timeout_ms)
+        if self._gatherer is not None:
+            return await self._gatherer.send(message, encoded, time_ms, pick)
+        (result,) = await self._sender.send(encoded, time_ms, pick)
         return result
+
+    async def flush(self) -> None:
+        """Send what waits for others because of `linger_ms`, and wait until that is answered.
+
+        It raises nothing: an error of a send is raised by that send. `close` flushes, too.
+        """
+        self._require_open()
+        if self._gatherer is not None:
+            await self._gatherer.flush()
 
     async def send_batch(
         self,
