@@ -125,8 +125,10 @@ class Producer(SessionUser):
         self._has_joined = True
 
     async def _on_close(self) -> None:
-        if self._gatherer is not None:
-            await self._gatherer.flush()
+        # Sends that come from now on do not wait: nobody would flush them.
+        gatherer, self._gatherer = self._gatherer, None
+        if gatherer is not None:
+            await gatherer.flush()
         if self._has_joined:
             await self._session.membership.leave_as_producer(self._group, self._on_check_back)
 

@@ -202,6 +202,39 @@ def test_flush_and_close_send_what_waits(
     assert bodies(broker) == numbered(3)
 
 
+def test_a_send_during_the_close_does_not_wait_for_others(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        p = await lingering(cluster, linger_ms=900).start()
+        await p.queues("T")
+        broker.script[SEND] = [SILENCE]
+        first = asyncio.create_task(p.send("T", b"first", timeout_ms=1000))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(p.close())
+        await asyncio.sleep(0.5)
+        began = cluster.sim.now_s
+        await p.send("T", b"late")
+        assert cluster.sim.now_s - began < 0.1
+        await asyncio.wait([first, closing])
+        assert isinstance(first.exception(), CallTimeout)
+
+    cluster.run(send)
+    assert bodies(broker) == [b"late"]
+
+
+def test_a_send_whose_time_is_over_while_it_waits_for_others_is_not_sent(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        async with lingering(cluster) as p:
+            with pytest.raises(CallTimeout, match="was not sent: its 10 ms were over"):
+                await p.send("T", b"hi", timeout_ms=10)
+
+    cluster.run(send)
+    assert bodies(broker) == []
+
+
 def test_flush_without_sends_and_without_linger_does_nothing(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

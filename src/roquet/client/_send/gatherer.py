@@ -235,6 +235,11 @@ class Gatherer:
             return
         left_ms = int((sends[0].deadline - now_s()) * 1000)
         try:
+            if left_ms <= 0:
+                raise CallTimeout(
+                    f"the send to topic {sends[0].message.topic} was not sent: its "
+                    f"{sends[0].timeout_ms} ms were over while it waited for others (linger_ms)"
+                )
             results = await self._sender.send(_joined(sends), left_ms, pick)
         except Exception as error:
             for each in sends:
