@@ -112,8 +112,9 @@ async def _each(consumer: Consumer, count: int) -> None:
 async def _lists(consumer: Consumer, count: int, size: int) -> None:
     left = count * len(BODY)
     while left > 0:
-        for message in await consumer.get_many(size):
-            left -= len(message.body)
+        async with consumer.batch(size) as messages:
+            for message in messages:
+                left -= len(message.body)
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ SOURCE: Final = Path(__file__).parents[1] / "src"
 PLACES: Final[Mapping[str, frozenset[str]]] = {
     name: frozenset(places.split())
     for name, places in {
-        "add_signal_handler": "roquet/cli/serve.py",  # NotImplementedError on Windows
-        "remove_signal_handler": "roquet/cli/serve.py",
+        "add_signal_handler": "roquet/cli/serve.py roquet/common/stop_signals.py",  # NotImplementedError on Windows
+        "remove_signal_handler": "roquet/cli/serve.py roquet/common/stop_signals.py",
         "uvloop": "roquet/cli/serve.py",  # not made for Windows
         "fcntl": "roquet/storage/files/file_lock.py",
         "msvcrt": "roquet/storage/files/file_lock.py",
@@ -48,10 +48,10 @@ PLACES: Final[Mapping[str, frozenset[str]]] = {
         "set_event_loop_policy": "",
         "get_event_loop_policy": "",
         "get_event_loop": "",
-        "signal": "roquet/cli/serve.py",
+        "signal": "roquet/cli/serve.py roquet/common/stop_signals.py",
         "utcnow": "",
         "utcfromtimestamp": "",
-        "iscoroutinefunction": "",
+        "iscoroutinefunction": "roquet/client/_consume/handlers.py",  # inspect's, not asyncio's,
     }.items()
 }
 """A name -> the files that may use it, as a module, a function, an attribute or an argument."""

@@ -5,13 +5,20 @@ scripted.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from roquet.client.consumer import Consumer
-from roquet.errors import ConfigError, ConnectionClosed, MessageError
+from roquet.errors import (
+    CallTimeout,
+    ClientStateError,
+    ConfigError,
+    ConnectionClosed,
+    MessageError,
+)
 from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
 from tests.client.consumers import bodies, consumer, fill, stored
 
@@ -192,7 +199,140 @@ def test_get_many_waits_for_the_first_and_takes_what_is_there(
 
     fill(broker, 0)
     cluster.run(consume)
+    assert stored(broker) == {0: 0}, "nothing is acknowledged"
+
+
+def test_get_waits_for_one_message_and_acknowledges_nothing(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            with pytest.raises(CallTimeout, match="no message within 2000 ms"):
+                await c.get(timeout_ms=2000)
+            fill(broker, 3)
+            assert (await c.get(timeout_ms=30_000)).body == b"0"
+            assert (await c.get()).body == b"1"
+            assert (await anext(c)).body == b"2"
+
+    fill(broker, 0)
+    cluster.run(consume)
+    assert stored(broker) == {0: 0}
+
+
+def test_a_wait_for_a_message_that_is_cancelled_loses_none(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, batch_size=1) as c:
+            found: list[bytes] = []
+            while len(found) < 40:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.0003):
+                        found.append((await c.get()).body)
+            return found
+
+    fill(broker, 40)
+    assert cluster.run(consume) == [b"%d" % number for number in range(40)]
+
+
+def test_who_waits_for_a_message_when_the_consumer_stops_is_told(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            waits = [
+                asyncio.create_task(wait)
+                for wait in (c.get(), c.get(60_000), c.get_many(timeout_ms=60_000))
+            ]
+            iteration = asyncio.ensure_future(anext(aiter(c), None))
+            await asyncio.sleep(1)
+            c.stop()
+            for wait in waits[:2]:
+                with pytest.raises(ClientStateError, match="was stopped"):
+                    await wait
+            assert await waits[2] == []
+            assert await iteration is None
+            with pytest.raises(StopAsyncIteration):
+                await anext(c)
+
+    fill(broker, 0)
+    cluster.run(consume)
+
+
+def test_a_message_delivered_before_the_stop_can_be_settled(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            message = await c.get()
+            c.stop()
+            await asyncio.sleep(1)
+            message.ack()
+
+    fill(broker, 3)
+    cluster.run(consume)
+    assert stored(broker) == {0: 1}
+
+
+def test_the_end_of_a_batch_acknowledges_it(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            async with c.batch(3) as messages:
+                assert [message.body for message in messages] == [b"0", b"1", b"2"]
+                assert stored(broker) == {}
+            async with c.batch(timeout_ms=100) as messages:
+                assert [message.body for message in messages] == [b"3", b"4"]
+            async with c.batch(timeout_ms=100) as messages:
+                assert messages == []
+
+    fill(broker, 5)
+    cluster.run(consume)
     assert stored(broker) == {0: 5}
+
+
+def test_a_batch_that_fails_is_delivered_again_but_for_what_was_settled(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def consume() -> list[tuple[bytes, int]]:
+        async with consumer(cluster) as c:
+            async with c.batch() as messages:
+                messages[0].ack()
+                raise ValueError("the database is down")
+            again = [await c.get(60_000) for _ in range(2)]
+            return sorted((message.body, message.reconsume_times) for message in again)
+
+    fill(broker, 3)
+    assert cluster.run(consume) == [(b"1", 1), (b"2", 1)]
+    (line,) = [line for line in caplog.messages if "batch failed" in line]
+    assert line == "batch failed: group=G messages=3"
+
+
+def test_a_batch_that_is_cancelled_settles_nothing(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1), c.batch():
+                    await asyncio.sleep(60)
+
+    fill(broker, 3)
+    cluster.run(consume)
+    assert stored(broker) == {0: 0}
+
+
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [
+        ({"consume_timeout_ms": 0}, "consume_timeout_ms is 0"),
+        ({"batch_size": "32"}, "batch_size is '32'"),
+        ({"max_reconsume_times": 1.5}, r"max_reconsume_times is 1\.5"),
+        ({"batch_size": True}, "batch_size is True"),
+    ],
+)
+def test_a_number_that_cannot_be_used_is_named(options: dict[str, Any], argument: str) -> None:
+    with pytest.raises(ConfigError, match=argument):
+        Consumer("ns:9876", "G", "T", **options)
 
 
 def test_iteration_ends_when_the_consumer_is_closed(

@@ -44,7 +44,8 @@ async def test_a_bomb_stops_no_group_and_is_a_dead_letter_in_the_end() -> None:
         ):
             found: list[bytes] = []
             while len(found) < 2:
-                found += [message.body for message in await consumer.get_many(timeout_ms=500)]
+                async with consumer.batch(timeout_ms=500) as messages:
+                    found += [message.body for message in messages]
             assert found == [b"before", b"behind"]
             while await end_of(reader, DEAD) == 0:
                 assert await consumer.get_many(timeout_ms=500) == []

@@ -144,7 +144,8 @@ async def test_a_broadcasting_member_is_ours_or_java_s_in_turn(
     ) as consumer:
         got: list[bytes] = []
         while len(got) < 2:
-            got += [message.body for message in await consumer.get_many()]
+            async with consumer.batch() as messages:
+                got += [message.body for message in messages]
         assert await consumer.get_many() == []
     assert got == [b"3", b"4"]
     assert texts() == {client_id: of_java.replace("}:3", "}:5")} != {client_id: of_java}

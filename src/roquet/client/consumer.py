@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Self, Unpack
 
 from roquet.allocation import AllocationStrategy, Averagely, check_strategy
 from roquet.client._consume.context import MemberContext
+from roquet.client._consume.handlers import Handler, HandlerRun
+from roquet.client._consume.in_progress import CHECK_PERIOD_S
 from roquet.client._consume.local_offsets import LocalOffsets
 from roquet.client._consume.member import Member
 from roquet.client._consume.message_stream import MessageStream
@@ -18,16 +23,23 @@ from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
 from roquet.client._consume.send_back import NoSendBack, SendBack
 from roquet.client._net.arguments import check_number
 from roquet.client._net.session_user import SessionUser
+from roquet.client._net.tasks import Tasks, every
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
-from roquet.errors import ConfigError
+from roquet.common.stop_signals import stopping_on
+from roquet.errors import CallTimeout, ClientStateError, ConfigError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue, check_group
 
 __all__ = ["Consumer", "ReceivedMessage"]
 
+log = logging.getLogger(__name__)
+
 RECONSUME_TIMES_MAX: Final = 16
+CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
+"""As in Apache's clients (`consumeTimeout`)."""
+DRAIN_TIMEOUT_MS: Final = 30_000
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -41,6 +53,7 @@ class ConsumerOptions(ClientOptions, total=False):
     limits: PrefetchLimits | None
     uncompressed_max: int
     strategy: AllocationStrategy | None
+    consume_timeout_ms: int | None
     offsets_folder: str | Path | None
 
 
@@ -82,6 +95,8 @@ class Consumer(SessionUser):
         its checksum goes there at once in either case.
     :param strategy: the rule of `roquet.allocation` by which the members share the queues; it must
         be the same in all members of a group. None means `Averagely()`.
+    :param consume_timeout_ms: a message that is not settled this long after its delivery is
+        delivered again later. None means never; an `ordered` consumer waits in any case.
     :param offsets_folder: the folder of the offsets of broadcasting members, which are stored in
         `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
     :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`. A broadcasting
@@ -106,15 +121,19 @@ class Consumer(SessionUser):
         limits: PrefetchLimits | None = None,
         uncompressed_max: int = UNCOMPRESSED_MAX,
         strategy: AllocationStrategy | None = None,
+        consume_timeout_ms: int | None = CONSUME_TIMEOUT_MS,
         offsets_folder: str | Path | None = None,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
         check_group(group)
+        self._group = group
         check_start(start)
         times_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
         check_number("max_reconsume_times", times_max, -1)
         check_number("batch_size", batch_size, 1)
+        if consume_timeout_ms is not None:
+            check_number("consume_timeout_ms", consume_timeout_ms, 1)
         strategy = Averagely() if strategy is None else strategy
         check_strategy(strategy)
         session = self._session
@@ -136,7 +155,9 @@ class Consumer(SessionUser):
             if ordered
             else Redelivery(self._prefetch, send_back)
         )
-        self._messages = MessageStream(self._prefetch, self._redelivery, uncompressed_max)
+        # In order no message is given up, as its handler may still be at work on it.
+        expires = None if ordered or consume_timeout_ms is None else consume_timeout_ms / 1000
+        self._messages = MessageStream(self._prefetch, self._redelivery, uncompressed_max, expires)
         retry_topic = None if broadcast else RETRY_PREFIX + group
         context = MemberContext(
             session,
@@ -152,7 +173,8 @@ class Consumer(SessionUser):
             limits or PrefetchLimits(),
         )
         self._member = Member(context)
-        self._handed_out: list[ReceivedMessage] = []
+        self._tasks = Tasks()
+        self._runs: set[HandlerRun] = set()
 
     async def start(self) -> Self:
         """Join the group and start to pull.
@@ -168,39 +190,165 @@ class Consumer(SessionUser):
 
     async def _on_start(self) -> None:
         await self._member.join()
+        in_progress = self._messages.in_progress
+        if in_progress.timeout_s is not None:
+            period_s = min(CHECK_PERIOD_S, in_progress.timeout_s)
+            expiry = every(period_s, in_progress.expire, "checking the consume timeout")
+            self._tasks.start(expiry, "consume timeout")
+
+    async def close(self) -> None:
+        """Wait for the handlers of `run`, store the offsets, and leave the group.
+
+        :raises ClientStateError: a handler of `run` calls it, which would wait for itself; or the
+            consumer was started in another event loop, which still runs.
+        """
+        caller = asyncio.current_task()
+        if any(caller in run.workers for run in self._runs):
+            raise ClientStateError(
+                "close() waits for the handlers, so none of them can call it: call stop()"
+            )
+        await super().close()
 
     async def _on_closing(self) -> None:
+        self._prefetch.stop()
+        for run in list(self._runs):
+            await run.ended.wait()
         self._prefetch.close()
 
     async def _on_close(self) -> None:
         """Store the offsets, then leave the group."""
+        await self._tasks.close()
         await self._redelivery.finish()
         await self._member.leave()
 
-    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Iterate over the messages until the consumer is closed.
+    def stop(self) -> None:
+        """Deliver no more messages. What was delivered can still be settled.
 
-        Asking for the next message acknowledges the one before.
+        Iterations end, and `run` returns when its handlers have ended. The member stays in its
+        group until it is closed. A signal handler of the event loop may call this.
+        """
+        self._require_open()
+        self._prefetch.stop()
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Iterate over the messages until the consumer is stopped or closed.
+
+        Asking for the next message acknowledges the one before. A message whose loop body is left
+        by `break`, `return` or an exception is not acknowledged.
         """
         self._require_open()
         return _Iteration(self._messages)
 
+    async def __anext__(self) -> ReceivedMessage:
+        """The next message, for `await anext(consumer)`. It is not acknowledged, as in `get`.
+
+        :raises StopAsyncIteration: the consumer is stopped or closed.
+        """
+        self._require_open()
+        message = await self._messages.next()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def get(self, timeout_ms: int | None = None) -> ReceivedMessage:
+        """Wait for the next message and return it. Nothing is acknowledged.
+
+        If the call is cancelled, no message is lost.
+
+        :param timeout_ms: how long to wait in ms; None means for ever.
+        :raises CallTimeout: there was no message in time.
+        :raises ClientStateError: the consumer is stopped or closed, perhaps while this waits.
+        """
+        self._require_open()
+        if timeout_ms is not None:
+            messages = await self._messages.some(1, timeout_ms)
+            message = messages[0] if messages else None
+            if message is None and not self._messages.stopped.is_set():
+                raise CallTimeout(f"no message within {timeout_ms} ms")
+        else:
+            message = await self._messages.next()
+        if message is None:
+            raise ClientStateError("this Consumer was stopped: it delivers no more messages")
+        return message
+
     async def get_many(
         self, max_messages: int = 32, timeout_ms: int = 1000
     ) -> list[ReceivedMessage]:
-        """Return up to `max_messages` messages that are already here.
+        """Return up to `max_messages` messages that are already here. Nothing is acknowledged.
 
-        The next call acknowledges the messages that are not settled by then, so only one task
-        should call this method. The list ends early when the bodies together reach
-        `uncompressed_max` bytes.
+        The list ends early when the bodies together reach `uncompressed_max` bytes.
 
-        :param timeout_ms: how long to wait for the first message; the list is empty after that.
+        :param timeout_ms: how long to wait for the first message; the list is empty after that,
+            and when the consumer is stopped.
         """
         self._require_open()
-        for earlier in self._handed_out:
-            earlier.ack()
-        self._handed_out = await self._messages.some(max_messages, timeout_ms)
-        return list(self._handed_out)
+        return await self._messages.some(max_messages, timeout_ms)
+
+    @asynccontextmanager
+    async def batch(
+        self, max_messages: int = 32, timeout_ms: int = 1000
+    ) -> AsyncIterator[list[ReceivedMessage]]:
+        """Get messages as `get_many` does, and settle them at the end of the block.
+
+            async with consumer.batch() as messages:
+                await book_all(message.body for message in messages)
+
+        The end of the block acknowledges those that are not settled yet. An exception in the block
+        is logged and suppressed, and those that are not settled are delivered again later.
+        Exceptions that are no `Exception`, such as `asyncio.CancelledError`, pass through and
+        settle nothing.
+        """
+        messages = await self.get_many(max_messages, timeout_ms)
+        try:
+            yield messages
+        except Exception:
+            log.exception("batch failed: group=%s messages=%d", self._group, len(messages))
+            for message in messages:
+                message.retry()
+        else:
+            for message in messages:
+                message.ack()
+
+    async def run(
+        self,
+        handler: Handler,
+        *,
+        concurrency: int = 1,
+        stop_signals: Iterable[int] = (),
+        drain_timeout_ms: int = DRAIN_TIMEOUT_MS,
+    ) -> None:
+        """Call `handler` for each message, until the consumer is stopped or closed.
+
+            async with Consumer("127.0.0.1:9876", "billing", "orders") as consumer:
+                await consumer.run(book, concurrency=10, stop_signals=[signal.SIGTERM])
+
+        The end of the handler acknowledges its message. After an exception, which is logged, the
+        message is delivered again later. An `ordered` consumer handles the messages of a queue one
+        after the other, those of different queues at the same time.
+
+        After a stop the handlers that are at work end first. If this call is cancelled, they are
+        cancelled.
+
+        :param handler: a coroutine function, or a function, which runs in a thread and may block.
+            It may call `message.ack` or `message.retry` itself.
+        :param concurrency: maximum number of messages that are handled at the same time.
+        :param stop_signals: the first of these signals stops the consumer.
+        :param drain_timeout_ms: how long handlers may work on after a stop. Those that take longer
+            are cancelled; their messages are delivered again.
+        :raises ConfigError: an argument cannot be used; or `stop_signals` outside the main thread.
+        """
+        self._require_open()
+        if not callable(handler):
+            raise ConfigError(f"handler is {handler!r}: give a function of a message")
+        check_number("concurrency", concurrency, 1)
+        check_number("drain_timeout_ms", drain_timeout_ms, 0)
+        run = HandlerRun(self._messages, handler, concurrency, drain_timeout_ms / 1000)
+        self._runs.add(run)
+        try:
+            with stopping_on(stop_signals, self._prefetch.stop):
+                await run.run()
+        finally:
+            self._runs.discard(run)
 
     def assigned(self) -> frozenset[MessageQueue]:
         """The queues that are assigned to this member now."""

@@ -20,8 +20,9 @@ def test_no_more_is_taken_than_the_limits_allow(cluster: FakeCluster, broker: Fa
         async with consumer(cluster, limits=PrefetchLimits(count_max=100)) as c:
             await asyncio.sleep(10)
             pulls = len(broker.requests[RequestCode.PULL_MESSAGE])
-            assert 100 < len(await c.get_many(1000)) <= 132
-            await c.get_many(timeout_ms=3000)
+            async with c.batch(1000) as messages:
+                assert 100 < len(messages) <= 132
+            await asyncio.sleep(3)
             assert len(broker.requests[RequestCode.PULL_MESSAGE]) > pulls
 
     fill(broker, 1000)
@@ -38,12 +39,14 @@ def test_a_total_is_shared_by_the_queues_that_the_member_has_now(
         async with consumer(cluster, ["T", "later"], limits=limits, batch_size=1) as c:
             await asyncio.sleep(10)
             of_each = 800 // len(c.assigned()) + 1
-            assert len(await c.get_many(5000)) == 4 * of_each
+            async with c.batch(5000) as messages:
+                assert len(messages) == 4 * of_each
             broker.create("later", 4)
             await asyncio.sleep(40)
             fewer = 800 // len(c.assigned()) + 1
             assert fewer < of_each
-            await c.get_many(5000)
+            async with c.batch(5000):
+                pass
             await asyncio.sleep(10)
             assert 3 * fewer < len(await c.get_many(5000)) <= 4 * fewer
 

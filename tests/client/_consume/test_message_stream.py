@@ -30,7 +30,7 @@ class Buffered:
         self.queue = ProcessQueue(0)
         self.buffer = PrefetchBuffer()
         redelivery = Redelivery(self.buffer, NoSendBack())
-        self.stream = MessageStream(self.buffer, redelivery, SIZE_MAX)
+        self.stream = MessageStream(self.buffer, redelivery, SIZE_MAX, None)
         self.finish = redelivery.finish
         self.queue.take(((at, len(body)) for at, body in enumerate(bodies)), len(bodies))
         for number, body in enumerate(bodies):

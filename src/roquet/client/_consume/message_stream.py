@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from roquet.client._consume.in_progress import InProgress
 from roquet.client._consume.prefetch import Delivery, PrefetchBuffer
 from roquet.client._consume.redelivery import Redelivery
 from roquet.client.received import ReceivedMessage
@@ -16,17 +17,25 @@ class MessageStream:
     Messages that cannot be decoded are left out; `redelivery` handles them as failed ones.
 
     :param uncompressed_max: maximum size in bytes of a body after decompression.
+    :param consume_timeout_s: as of `InProgress`.
     """
 
     def __init__(
-        self, prefetch: PrefetchBuffer, redelivery: Redelivery, uncompressed_max: int
+        self,
+        prefetch: PrefetchBuffer,
+        redelivery: Redelivery,
+        uncompressed_max: int,
+        consume_timeout_s: float | None,
     ) -> None:
         self._prefetch = prefetch
         self._redelivery = redelivery
         self._uncompressed_max = uncompressed_max
+        self.in_progress = InProgress(consume_timeout_s, redelivery.failed)
+        self.stopped = prefetch.stopped
+        """Set once no more messages are delivered."""
 
     async def next(self) -> ReceivedMessage | None:
-        """Wait for the next message and return it; None once the consumer is closed."""
+        """Wait for the next message and return it; None once the consumer is stopped or closed."""
         while (delivery := await self._prefetch.next()) is not None:
             message = self._open(delivery)
             if message is not None:
@@ -65,11 +74,18 @@ class MessageStream:
     def _open(self, delivery: Delivery) -> ReceivedMessage | None:
         """Decode the body of a message; None if it cannot be decoded."""
         try:
-            message = delivery.message(
-                self._redelivery.failed, self._prefetch.settled, self._uncompressed_max
-            )
+            message = delivery.message(self._failed, self._settled, self._uncompressed_max)
             _ = message.body  # decoded here: the application gets no message that cannot be
         except MessageError as error:
             self._redelivery.unreadable(delivery, error)
             return None
+        self.in_progress.add(delivery)
         return message
+
+    def _failed(self, delivery: Delivery, delay_level: int) -> None:
+        self.in_progress.remove(delivery)
+        self._redelivery.failed(delivery, delay_level)
+
+    def _settled(self, delivery: Delivery) -> None:
+        self.in_progress.remove(delivery)
+        self._prefetch.settled(delivery)

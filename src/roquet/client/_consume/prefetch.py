@@ -59,8 +59,7 @@ class Delivery:
         began_s = 0.0 if clock is None else clock()
 
         def settle(delay_level: int | None) -> None:
-            if not self._settled:
-                self._settled = True
+            if self.settle_once():
                 if clock is not None:
                     counters.timed += 1
                     counters.timed_ms += (clock() - began_s) * 1000
@@ -80,6 +79,12 @@ class Delivery:
             self.bounds,
             uncompressed_max,
         )
+
+    def settle_once(self) -> bool:
+        """Note that this delivery is settled; return False if it was settled before."""
+        is_first = not self._settled
+        self._settled = True
+        return is_first
 
     def done(self) -> None:
         """Settle the message in its process queue."""
@@ -124,9 +129,13 @@ class PrefetchBuffer:
     def __init__(self) -> None:
         self._deliveries: deque[Delivery] = deque()
         self._filled = asyncio.Event()
+        self.stopped = asyncio.Event()
         self.closed = False
 
     def put(self, delivery: Delivery) -> None:
+        if self.stopped.is_set():
+            self.discarded(delivery)
+            return
         self._deliveries.append(delivery)
         self._filled.set()
 
@@ -166,7 +175,7 @@ class PrefetchBuffer:
         """Called for a delivery that was settled and will not be repeated."""
 
     def discarded(self, delivery: Delivery) -> None:
-        """Called for a delivery that is discarded because its queue was dropped."""
+        """Called for a delivery that is discarded: its queue was dropped, or the buffer stopped."""
 
     def is_busy(self, process_queue: ProcessQueue) -> bool:  # noqa: ARG002 - ordered ones need it
         """Whether the application must settle a message of the queue before another may come."""
@@ -177,8 +186,11 @@ class PrefetchBuffer:
         return False
 
     async def next(self) -> Delivery | None:
-        """Wait for the next delivery and return it; None once the buffer is closed."""
-        while not self.closed:
+        """Wait for the next delivery and return it; None once the buffer is stopped or closed.
+
+        If the wait is cancelled, no delivery is lost: one is taken only to be returned.
+        """
+        while not self.stopped.is_set():
             delivery = self.take()
             if delivery is not None:
                 return delivery
@@ -186,11 +198,18 @@ class PrefetchBuffer:
             await self._filled.wait()
         return None
 
-    def close(self) -> None:
-        """Discard all messages and end all waits in `next`."""
-        self.closed = True
+    def stop(self) -> None:
+        """Discard all messages and end all waits in `next`. Those delivered can be settled."""
+        self.stopped.set()
+        for delivery in self._deliveries:
+            self.discarded(delivery)
         self._deliveries.clear()
         self._filled.set()
+
+    def close(self) -> None:
+        """Stop, and let no failed message be delivered again."""
+        self.stop()
+        self.closed = True
 
 
 class OrderedPrefetchBuffer(PrefetchBuffer):

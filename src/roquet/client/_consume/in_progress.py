@@ -1,0 +1,71 @@
+"""The messages that the application is handling."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from roquet.client._consume.prefetch import Delivery
+from roquet.common.loop_time import now_s
+from roquet.protocol.records.message import UNIQ_KEY
+
+log = logging.getLogger(__name__)
+
+CHECK_PERIOD_S: Final = 15.0
+"""Period of the checks for messages that are handled for too long."""
+EXPIRED_DELAY_LEVEL: Final = 3
+"""The delay level (10 s by default) after which such a message is delivered again, as Apache's."""
+
+
+class InProgress:
+    """The messages that were delivered to the application and are not settled yet.
+
+    A message that is not settled within the consume timeout counts as failed. Otherwise one handler
+    that hangs would keep the offset of its queue for ever, and a restart would deliver all messages
+    after it again.
+
+    Invariant: the messages are in the order in which they were delivered.
+
+    :param timeout_s: the consume timeout; None: messages may be handled for ever.
+    :param failed: called with a message that expired, and a delay level.
+    """
+
+    def __init__(self, timeout_s: float | None, failed: Callable[[Delivery, int], None]) -> None:
+        self.timeout_s = timeout_s
+        self._failed = failed
+        self._since_s: dict[Delivery, float] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        """Add a message that is delivered now."""
+        self._since_s[delivery] = now_s()
+
+    def remove(self, delivery: Delivery) -> None:
+        """Remove a message that was settled."""
+        self._since_s.pop(delivery, None)
+
+    @property
+    def count(self) -> int:
+        return len(self._since_s)
+
+    async def expire(self) -> None:
+        """Treat the messages as failed that were delivered longer ago than the timeout."""
+        if self.timeout_s is None:
+            return
+        now = now_s()
+        expired = []
+        for delivery, since in self._since_s.items():
+            if now - since < self.timeout_s:
+                break
+            expired.append((delivery, now - since))
+        for delivery, waited_s in expired:
+            self.remove(delivery)
+            if delivery.settle_once() and not delivery.process_queue.dropped:
+                record = delivery.record
+                log.warning(
+                    "message was not settled in time, it is delivered again later: topic=%s "
+                    "broker=%s queue=%d offset=%d msgId=%s waited_s=%d",
+                    record.topic, delivery.broker_name, record.queue_id, record.queue_offset,
+                    record.properties.get(UNIQ_KEY, record.offset_message_id), waited_s,
+                )  # fmt: skip
+                self._failed(delivery, EXPIRED_DELAY_LEVEL)
