@@ -49,6 +49,7 @@ def test_a_reader_comes_to_the_pages_in_the_order_of_use() -> None:
     assert names == [
         "quickstart",
         "client",
+        "service",
         "testing",
         "broker",
         "replication",
