@@ -16,7 +16,14 @@ from roquet.client._consume.in_progress import CHECK_PERIOD_S
 from roquet.client._consume.local_offsets import LocalOffsets
 from roquet.client._consume.member import Member
 from roquet.client._consume.message_stream import MessageStream
-from roquet.client._consume.offsets import BrokerOffsets, OffsetStore, Start, check_start
+from roquet.client._consume.offsets import (
+    BrokerOffsets,
+    OffsetStore,
+    Start,
+    Where,
+    check_start,
+    check_where,
+)
 from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
@@ -30,7 +37,7 @@ from roquet.client.selector import Sql, subscriptions_to
 from roquet.common.stop_signals import stopping_on
 from roquet.errors import CallTimeout, ClientStateError, ConfigError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
-from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue, check_group
+from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue, check_group, check_queue
 
 __all__ = ["Consumer", "ReceivedMessage"]
 
@@ -352,7 +359,82 @@ class Consumer(SessionUser):
 
     def assigned(self) -> frozenset[MessageQueue]:
         """The queues that are assigned to this member now."""
-        return self._member.assigned()
+        return self._member.assignment.queues()
+
+    # control of the assigned queues
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Stop the delivery of some queues; without arguments of all that are assigned now.
+
+        A paused queue stays assigned, but is neither pulled nor delivered. What was prefetched of
+        it is delivered when it is resumed. A queue that this member loses is not paused any more
+        when it comes back.
+
+        :raises ConfigError: a queue is not assigned; the message names it, and none is paused.
+        """
+        self._require_open()
+        self._member.assignment.pause(queues)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Deliver paused queues again; without arguments all of them.
+
+        :raises ConfigError: a queue is not assigned; the message names it, and none is resumed.
+        """
+        self._require_open()
+        self._member.assignment.resume(queues)
+
+    def paused(self) -> frozenset[MessageQueue]:
+        """The queues that are paused now."""
+        return self._member.assignment.paused()
+
+    async def seek(self, queue: MessageQueue, where: Where) -> None:
+        """Continue a queue at another place, and store that as the group's offset.
+
+        Nothing is delivered any more that was prefetched at the old place. Messages that the
+        application is handling may still be settled, without effect on the offset; they do not come
+        again if they fail. With `ordered`, the next message is delivered when they are settled.
+        An offset outside the queue becomes the nearest one after 10 s.
+
+        :param where: an offset, "earliest", "latest", or a store time.
+        :raises ConfigError: the queue is not assigned, or `where` is something else.
+        :raises RoquetError: no broker told the offset, and nothing has changed; or no broker stored
+            the new offset. The queue continues there all the same, and storing is tried again.
+        """
+        self._require_open()
+        check_where(where)
+        await self._member.assignment.seek(queue, where)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message of a queue that will be delivered.
+
+        The message there may be one that the filter does not select, or may not exist yet.
+
+        :raises ConfigError: the queue is not assigned.
+        """
+        self._require_open()
+        return self._member.assignment.position(queue)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The stored offset of the group in a queue, assigned or not; None if there is none.
+
+        For a young queue brokers answer 0 instead of none (docs/pitfalls.md#trap-29).
+
+        :raises RoquetError: no broker answers.
+        """
+        self._require_open()
+        check_queue(queue)
+        return await self._member.committed(queue)
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """How many messages of each assigned queue are not consumed yet.
+
+        These are all messages at or after the offset of the group, also those that the filter does
+        not select. Where no pull told the end of a queue lately, its broker is asked.
+
+        :raises RoquetError: a broker does not answer.
+        """
+        self._require_open()
+        return await self._member.assignment.lag()
 
 
 class _Iteration:

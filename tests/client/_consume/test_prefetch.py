@@ -326,3 +326,48 @@ def test_without_order_a_failed_message_comes_again_behind_those_that_wait() -> 
     buffer.put_again(again)
 
     assert taken(buffer) == [second, again]
+
+
+@pytest.mark.parametrize("kind", [PrefetchBuffer, OrderedPrefetchBuffer])
+def test_messages_of_a_paused_queue_are_set_aside_and_come_first_afterwards(
+    kind: type[PrefetchBuffer],
+) -> None:
+    paused, other = Queue(), Queue()
+    buffer = filled(kind, *paused.deliveries(1, 2), *other.deliveries(5))
+    paused.process_queue.pause()
+    assert [delivery.record.queue_offset for delivery in taken(buffer)] == [5]
+    buffer.put(paused.delivery(3))
+    assert buffer.next_offset(paused.process_queue) == 1
+    assert buffer.next_offset(other.process_queue) is None
+    paused.process_queue.resume()
+    buffer.restore(paused.process_queue)
+    assert [delivery.record.queue_offset for delivery in taken(buffer)] == (
+        [1] if kind is OrderedPrefetchBuffer else [1, 2, 3]
+    )
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_dropped_queue_is_not_busy_if_none_of_its_messages_was_delivered(
+    is_paused: bool,
+) -> None:
+    queue = Queue()
+    buffer = filled(OrderedPrefetchBuffer, *queue.deliveries(1, 2))
+    if is_paused:
+        queue.process_queue.pause()
+        assert taken(buffer) == []
+    queue.process_queue.drop()
+    buffer.forget(queue.process_queue)
+    assert not buffer.is_busy(queue.process_queue)
+    buffer.restore(queue.process_queue)
+    assert taken(buffer) == []
+
+
+def test_a_failed_message_of_a_dropped_queue_makes_it_idle() -> None:
+    queue = Queue()
+    buffer = filled(OrderedPrefetchBuffer, *queue.deliveries(1, 2))
+    (delivery,) = taken(buffer)
+    queue.process_queue.drop()
+    buffer.forget(queue.process_queue)
+    assert buffer.is_busy(queue.process_queue)
+    buffer.put_again(delivery.again())
+    assert not buffer.is_busy(queue.process_queue)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from roquet.client._consume.context import MemberContext
-from roquet.client._consume.fetcher import QueueFetcher
-from roquet.client._consume.offsets import start_offset
+from roquet.client._consume.fetcher import BUSY_CHECK_S, QueueFetcher
+from roquet.client._consume.offsets import Where, offset_of, start_offset
 from roquet.client._consume.order_locks import OrderLocks
-from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.tasks import Tasks, attempt, cancel
-from roquet.errors import RoquetError
+from roquet.errors import ConfigError, RoquetError
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.records.message import MessageQueue
 
@@ -24,7 +23,6 @@ log = logging.getLogger(__name__)
 
 BUSY_S_MAX: Final = 20.0
 """How long a queue that was taken away keeps its lock for the message that is being consumed."""
-BUSY_CHECK_S: Final = 0.1
 DROP_S_MAX: Final = 10.0
 """How long `close` waits for queues that were being dropped when the member began to leave."""
 
@@ -82,6 +80,71 @@ class Assignment:
             return state
         return replace(state, locked_ms=locks.locked_ms(queue), is_locked=locks.has(queue))
 
+    # what the application asks for
+
+    def _of(self, queue: MessageQueue) -> Running:
+        """The fetcher of an assigned queue.
+
+        :raises ConfigError: the queue is not assigned.
+        """
+        running = self._running.get(queue) if isinstance(queue, MessageQueue) else None
+        if running is None:
+            raise ConfigError(
+                f"queue {queue!s} is not assigned to this consumer now: "
+                "`Consumer.assigned()` has the queues that are"
+            )
+        return running
+
+    def pause(self, queues: Collection[MessageQueue]) -> None:
+        """Stop the delivery of these queues, or of all if none is named."""
+        for running in [self._of(queue) for queue in queues or self._running]:
+            running.fetcher.pause()
+
+    def resume(self, queues: Collection[MessageQueue]) -> None:
+        """Deliver these queues again, or all if none is named."""
+        for running in [self._of(queue) for queue in queues or self._running]:
+            running.fetcher.resume()
+
+    def paused(self) -> frozenset[MessageQueue]:
+        """The queues that are paused."""
+        return frozenset(
+            queue for queue, running in self._running.items() if running.fetcher.is_paused
+        )
+
+    async def seek(self, queue: MessageQueue, where: Where) -> None:
+        """Continue a queue at another place, and store that as the group's offset.
+
+        Raises as `Consumer.seek`.
+        """
+        self._of(queue)
+        offset = await offset_of(self._context.session, queue, where)
+        running = self._of(queue)  # it may have been taken away meanwhile
+        running.task.cancel()
+        running.fetcher.move_to(offset)
+        self._run(queue, running.fetcher)
+        self._offsets.forget(queue)
+        await self._offsets.commit(queue, running.fetcher.consumer_offset)
+        await self._offsets.persist()
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message of a queue that will be delivered."""
+        return self._of(queue).fetcher.position()
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """How many messages each queue has at or after the consumer offset."""
+        lags = await asyncio.gather(
+            *(self._lag(queue, running.fetcher) for queue, running in self._running.items())
+        )
+        return dict(lags)
+
+    async def _lag(self, queue: MessageQueue, fetcher: QueueFetcher) -> tuple[MessageQueue, int]:
+        end = fetcher.known_end()
+        if end is None:
+            end = await offset_of(self._context.session, queue, "latest")
+        return queue, max(0, end - fetcher.consumer_offset())
+
+    # rebalance
+
     def _limits(self) -> PrefetchLimits:
         """The prefetch limits of each queue now."""
         return self._context.limits.of_queue(len(self._running))
@@ -124,8 +187,11 @@ class Assignment:
         assert queue not in self._running, f"{queue} has a fetcher already"
         log.info("queue assigned: queue=%s offset=%d", queue, start)
         fetcher = QueueFetcher(self._context, queue, start, subscription, self._limits)
-        self._running[queue] = Running(fetcher, self._tasks.start(fetcher.run(), f"pull {queue}"))
+        self._run(queue, fetcher)
         return True
+
+    def _run(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
+        self._running[queue] = Running(fetcher, self._tasks.start(fetcher.run(), f"pull {queue}"))
 
     async def drop_unlocked(self) -> bool:
         """Drop the queues whose locks expired or went to another member.
@@ -158,7 +224,7 @@ class Assignment:
             self._giving_back.update(dict.fromkeys(self._giving_back.keys() & queues))
         dropped = {queue: self._running.pop(queue) for queue in queues if queue in self._running}
         for running in dropped.values():
-            running.fetcher.process_queue.drop()
+            running.fetcher.drop()
         if self._locks is not None:
             for queue, running in dropped.items():
                 self._giving_back[queue] = running.fetcher if stores else None
@@ -185,7 +251,7 @@ class Assignment:
         """
         try:
             async with asyncio.timeout(BUSY_S_MAX):
-                await self._idle(fetcher.process_queue)
+                await _idle(fetcher)
             if self._giving_back[queue] is not None and locks.has(queue):
                 await self._store(queue, fetcher)
                 self._offsets.forget(queue)
@@ -197,12 +263,8 @@ class Assignment:
                 BUSY_S_MAX,
             )
         await locks.release([queue])
-        await self._idle(fetcher.process_queue)
+        await _idle(fetcher)
         del self._giving_back[queue]
-
-    async def _idle(self, process_queue: ProcessQueue) -> None:
-        while self._context.prefetch.is_busy(process_queue):
-            await asyncio.sleep(BUSY_CHECK_S)
 
     async def store_offsets(self) -> None:
         """Store the offsets of all queues; failures are logged and retried at the next call."""
@@ -249,3 +311,8 @@ class Assignment:
             await self._tasks.close()
             if self._locks is not None:
                 await self._locks.release_all()
+
+
+async def _idle(fetcher: QueueFetcher) -> None:
+    while fetcher.is_busy():
+        await asyncio.sleep(BUSY_CHECK_S)

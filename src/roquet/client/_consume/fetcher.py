@@ -36,13 +36,18 @@ log = logging.getLogger(__name__)
 
 HOLD_MS: Final = 15_000
 TIMEOUT_MS: Final = 30_000
+BUSY_CHECK_S: Final = 0.1
+"""Period of the checks whether the application has settled a message."""
+END_VALID_S: Final = 5.0
+"""How long the end of a queue that a pull told counts as known."""
 
 
 class QueueFetcher:
     """Pulls one queue and delivers its messages to the prefetch buffer.
 
     Invariant: `process_queue` has the messages that were delivered and are not settled. At most one
-    pull is under way.
+    pull is under way. `_former` has the process queues of earlier positions of which the
+    application may still handle a message that comes before all others.
 
     :param limits: called before each pull, because the limits depend on how many queues the member
         has.
@@ -61,9 +66,14 @@ class QueueFetcher:
         self._subscription = subscription
         self._limits = limits
         self._position = PullPosition(start)
+        self._end: tuple[int, float] | None = None
+        """The end of the queue that a master told last, and when (time of the event loop)."""
+        self._is_paused = False
+        self._former: list[ProcessQueue] = []
         self._streak = FailureStreak()
         self._has_logged_repeats = False
-        self._done = asyncio.Event()
+        self._changed = asyncio.Event()
+        """Set when a message was settled, or the queue is not paused any more."""
         self._pulled_ms = self._done_ms = context.session.runtime.now_ms()
         self._counters = context.statistics.of_topic(queue.topic, now_s())
         self.process_queue = self._new_process_queue(start)
@@ -75,7 +85,7 @@ class QueueFetcher:
     async def run(self) -> None:
         """Pull forever; failures are logged and retried."""
         while True:
-            await self._wait_for_room()
+            await self._until_pull_is_allowed()
             try:
                 delay_ms = await self._pull()
             except RoquetError as error:
@@ -85,6 +95,59 @@ class QueueFetcher:
                 delay_ms = delay_after_failure_ms(error)
             if delay_ms:
                 await asyncio.sleep(delay_ms / 1000)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    def pause(self) -> None:
+        """Neither pull nor deliver messages. What is prefetched stays, also what comes now."""
+        self._is_paused = True
+        self.process_queue.pause()
+
+    def resume(self) -> None:
+        """Pull and deliver messages again."""
+        self._is_paused = False
+        self.process_queue.resume()
+        self._context.prefetch.restore(self.process_queue)
+        self._changed.set()
+
+    def drop(self) -> None:
+        """Deliver nothing any more: the queue was taken away."""
+        self.process_queue.drop()
+        self._context.prefetch.forget(self.process_queue)
+
+    def move_to(self, offset: int) -> None:
+        """Continue at another offset. `run` must be cancelled, and started again."""
+        self._begin_at(offset)
+        self._position = PullPosition(offset)
+
+    def _begin_at(self, offset: int) -> None:
+        """Discard all messages. Those being handled do not count for the offset any more."""
+        self.drop()
+        self._former.append(self.process_queue)
+        self.process_queue = self._new_process_queue(offset)
+        if self._is_paused:
+            self.process_queue.pause()
+
+    def is_busy(self) -> bool:
+        """Whether the application must settle a message before another one may be delivered."""
+        return self._is_former_busy() or self._context.prefetch.is_busy(self.process_queue)
+
+    def _is_former_busy(self) -> bool:
+        self._former = [each for each in self._former if self._context.prefetch.is_busy(each)]
+        return bool(self._former)
+
+    def position(self) -> int:
+        """The offset of the next message that will be delivered, if the filter selects it."""
+        waiting = self._context.prefetch.next_offset(self.process_queue)
+        return self._position.offset if waiting is None else waiting
+
+    def known_end(self) -> int | None:
+        """The end of the queue, if a pull told it lately."""
+        if self._end is None or now_s() - self._end[1] > END_VALID_S:
+            return None
+        return self._end[0]
 
     def consumer_offset(self) -> int:
         """The offset to store for the group now."""
@@ -106,7 +169,7 @@ class QueueFetcher:
 
     def _on_done(self) -> None:
         self._done_ms = self._context.session.runtime.now_ms()
-        self._done.set()
+        self._changed.set()
 
     def _failed(self, error: RoquetError) -> float:
         """Log a failed pull and return the ms to wait.
@@ -121,11 +184,15 @@ class QueueFetcher:
         )
         return delay_after_failure_ms(error)
 
-    async def _wait_for_room(self) -> None:
+    async def _until_pull_is_allowed(self) -> None:
         is_ordered = self._context.ordered
-        while not has_room(self.process_queue, self._limits(), is_ordered=is_ordered):
-            self._done.clear()
-            await self._done.wait()
+        while self._former and self._is_former_busy():
+            await asyncio.sleep(BUSY_CHECK_S)
+        while self._is_paused or not has_room(
+            self.process_queue, self._limits(), is_ordered=is_ordered
+        ):
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _pull(self) -> float:
         """Pull once and deliver the messages; return the ms to wait before the next pull."""
@@ -135,6 +202,8 @@ class QueueFetcher:
         )
         self._pulled_ms = self._context.session.runtime.now_ms()
         result = pull_result(response, at.address, self._subscription)
+        if at.is_master:
+            self._end = result.max_offset, now_s()
         if self._streak.ended():
             log.info("pull works again: queue=%s broker=%s", self._queue, at.address)
         if result.status is PullStatus.OFFSET_ILLEGAL:
@@ -224,9 +293,8 @@ class QueueFetcher:
             result.max_offset,
             result.next_offset,
         )
-        self.process_queue.drop()
-        # Replaced before the pause, so that no offset after next_offset is committed meanwhile.
-        self.process_queue = self._new_process_queue(result.next_offset)
+        # Before the pause, so that no offset after next_offset is committed meanwhile.
+        self._begin_at(result.next_offset)
         await asyncio.sleep(self._position.advance(result, 0) / 1000)
         await self._context.offsets.reset(self._queue, result.next_offset)
         return 0

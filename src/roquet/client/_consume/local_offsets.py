@@ -38,8 +38,8 @@ class LocalOffsets:
     and keeps the former file as `.bak`.
 
     Invariant: the file has the offsets of the last `persist`. If the machine crashes during one, it
-    may have those of the one before. Offsets only grow, unless `reset` is called. There is at most
-    one write at a time.
+    may have those of the one before. Offsets only grow, unless `reset` or `forget` is called.
+    There is at most one write at a time.
 
     :param folder: the folder of all clients; None means that of Apache's client.
     :raises ConfigError: there is no client id, or it cannot be the name of a folder.
@@ -60,6 +60,7 @@ class LocalOffsets:
         self._folder = Path(folder or Path.home() / ".rocketmq_offsets") / client_id / group
         self._runtime = runtime
         self._offsets: dict[MessageQueue, int] = {}
+        self._may_fall: set[MessageQueue] = set()
         self._has_changes = False
         self._writing: asyncio.Task[None] | None = None
 
@@ -80,9 +81,11 @@ class LocalOffsets:
 
     async def commit(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
         offset = current_offset()
-        if offset > self._offsets.get(queue, -1):
+        stored = self._offsets.get(queue, -1)
+        if offset > stored or (offset < stored and queue in self._may_fall):
             self._offsets[queue] = offset
             self._has_changes = True
+        self._may_fall.discard(queue)
 
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Set an offset and try to write it. If that fails, the next `persist` writes it."""
@@ -91,7 +94,8 @@ class LocalOffsets:
         await attempt(self.persist(), "saving offsets")
 
     def forget(self, queue: MessageQueue) -> None:
-        """Do nothing: no other member changes the offsets in this file."""
+        """Let the next `commit` store even a lower offset. Nothing is cached here."""
+        self._may_fall.add(queue)
 
     async def persist(self) -> None:
         """Write all offsets to the file. A write that has begun is finished even on cancellation.

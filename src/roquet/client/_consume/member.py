@@ -33,8 +33,8 @@ class Member:
         self._session = context.session
         is_locking = context.ordered and not context.broadcast
         self._locks = OrderLocks(context.session, context.group) if is_locking else None
-        self._assignment = Assignment(context, self._locks)
-        self._rebalancer = Rebalancer(context, self._assignment)
+        self.assignment = Assignment(context, self._locks)
+        self._rebalancer = Rebalancer(context, self.assignment)
         self._tasks = Tasks()
         self._has_joined = False
         self._started_ms = 0
@@ -62,7 +62,7 @@ class Member:
             data,
             self._wake,
             self._rebalancer.reset,
-            self._assignment.states,
+            self.assignment.states,
             self._context.prefetch.deliver_directly,
             self._properties,
             self._context.ordered,
@@ -76,7 +76,7 @@ class Member:
         self._tasks.start(self._rebalancer.run(), f"rebalance of {group}")
         look = every(LOOK_PERIOD_S, self._rebalancer.look_for_topics, "looking for topics")
         self._tasks.start(look, f"topics of {group}")
-        store = every(STORE_PERIOD_S, self._assignment.store_offsets, "storing offsets")
+        store = every(STORE_PERIOD_S, self.assignment.store_offsets, "storing offsets")
         self._tasks.start(store, f"offsets of {group}")
         samples = every(SAMPLE_PERIOD_S, self._sample, "sampling statistics")
         self._tasks.start(samples, f"statistics of {group}")
@@ -101,7 +101,7 @@ class Member:
         """What administrators see of the settings, by the names of Java's consumer."""
         context = self._context
         totals = context.limits
-        limits = totals.of_queue(len(self.assigned()))
+        limits = totals.of_queue(len(self.assignment.queues()))
         return {
             "PROP_CONSUMEORDERLY": "true" if context.ordered else "false",
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
@@ -139,13 +139,13 @@ class Member:
         (docs/protocol/consuming.md#leaving).
         """
         await self._tasks.close()
-        await self._assignment.close()
+        await self.assignment.close()
         if self._has_joined:
             await self._session.membership.leave_as_consumer(self._context.group)
 
-    def assigned(self) -> frozenset[MessageQueue]:
-        """The queues that are assigned to this member now."""
-        return self._assignment.queues()
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The stored offset of the group in a queue, or None."""
+        return await self._context.offsets.load(queue)
 
     def _wake(self) -> None:
         """Rebalance soon: the members of the group or the brokers changed."""

@@ -5,11 +5,15 @@ See docs/protocol/consuming.md#committing and docs/protocol/consuming.md#where-a
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
 from roquet.client._net.session import Session
+from roquet.common.java import LONG_MAX
 from roquet.errors import ConfigError
 from roquet.protocol.bodies.tables import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
@@ -18,6 +22,10 @@ TIMEOUT_MS: Final = 3000
 
 Start: TypeAlias = Literal["earliest", "latest"] | datetime
 """Where a group without a stored offset begins: the beginning, the end, or a store time."""
+
+
+Where: TypeAlias = int | Literal["earliest", "latest"] | datetime
+"""A place in a queue: an offset, the beginning, the end, or a store time."""
 
 
 class OffsetStore(Protocol):
@@ -41,10 +49,18 @@ class OffsetStore(Protocol):
         """Store `offset`, even if it is lower than the stored one."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """Drop what is cached about a queue that is no longer assigned."""
+        """Drop what is cached about a queue: the next `commit` stores even a lower offset."""
 
     async def persist(self) -> None:
         """Make the stored offsets durable."""
+
+
+@dataclass(slots=True)
+class _Stored:
+    """The offset of a queue that a broker is known to have; whether only a slave has it."""
+
+    offset: int = -1
+    only_on_slave: bool = False
 
 
 class BrokerOffsets:
@@ -54,15 +70,15 @@ class BrokerOffsets:
     a slave has is committed to the master as soon as it is back, because the slave overwrites its
     offsets with the master's.
 
-    Invariant: the offset of a queue only grows while the queue is assigned, unless `reset` is
-    called.
+    Invariant: the offset of a queue only grows while the queue is assigned, unless `reset` or
+    `forget` is called. At most one commit of a queue is under way, so that the last one counts.
     """
 
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = group
-        self._stored: dict[MessageQueue, int] = {}
-        self._only_on_slave: set[MessageQueue] = set()
+        self._stored: dict[MessageQueue, _Stored] = {}
+        self._turns: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def open(self) -> None:
         """Do nothing: offsets are loaded when a queue is assigned."""
@@ -79,18 +95,15 @@ class BrokerOffsets:
 
         :raises RoquetError: no broker accepted it; the caller tries again later.
         """
-        offset = current_offset()
-        stored = self._stored.get(queue, -1)
-        if offset < stored or (offset == stored and queue not in self._only_on_slave):
-            return
-        at, offset = await self._session.queues.commit(
-            self._group, queue, current_offset, TIMEOUT_MS
-        )
-        self._stored[queue] = offset
-        if at.is_master:
-            self._only_on_slave.discard(queue)
-        else:
-            self._only_on_slave.add(queue)
+        async with self._turns[queue]:
+            stored = self._stored.setdefault(queue, _Stored())
+            offset = current_offset()
+            if offset < stored.offset or (offset == stored.offset and not stored.only_on_slave):
+                return
+            at, stored.offset = await self._session.queues.commit(
+                self._group, queue, current_offset, TIMEOUT_MS
+            )
+            stored.only_on_slave = not at.is_master
 
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Commit `offset`, even if it is lower than the stored one.
@@ -101,9 +114,11 @@ class BrokerOffsets:
         await self.commit(queue, lambda: offset)
 
     def forget(self, queue: MessageQueue) -> None:
-        """Drop the cached offset: the queue's next owner may commit another one."""
+        """Drop the cached offset: the queue's next owner, or this one, may commit a lower one.
+
+        A commit that is under way does not cache its offset any more.
+        """
         self._stored.pop(queue, None)
-        self._only_on_slave.discard(queue)
 
 
 def check_start(start: Start) -> None:
@@ -116,6 +131,25 @@ def check_start(start: Start) -> None:
             f"start is {start!r}: give 'earliest', 'latest' or a datetime; it is where a group "
             "without a stored offset begins"
         )
+
+
+def check_where(where: Where) -> None:
+    """Check the argument `where` of `Consumer.seek`.
+
+    :raises ConfigError: it is something else.
+    """
+    if where not in ("earliest", "latest") and not isinstance(where, datetime):
+        check_offset("where", where, "'earliest', 'latest', a datetime or ")
+
+
+def check_offset(name: str, offset: object, others: str = "") -> None:
+    """Check an argument that is an offset of a queue.
+
+    :param others: what else may be given.
+    :raises ConfigError: it is no offset.
+    """
+    if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= LONG_MAX:
+        raise ConfigError(f"{name} is {offset!r}: give {others}an offset of 0 to {LONG_MAX}")
 
 
 def consume_from_where(start: Start) -> str:
@@ -139,10 +173,20 @@ async def start_offset(
     stored = await offsets.load(queue)
     if stored is not None and stored >= 0:
         return stored
-    is_retry = queue.topic.startswith(RETRY_PREFIX)
-    if isinstance(start, datetime) and not is_retry:
-        return await session.queues.offset_at(queue, int(start.timestamp() * 1000), TIMEOUT_MS)
     # All messages of the retry topic belong to this group, whatever `start` is.
-    if start == "earliest" or is_retry:
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    return await offset_of(session, queue, "earliest" if is_retry else start)
+
+
+async def offset_of(session: Session, queue: MessageQueue, where: Where) -> int:
+    """The offset that `where` means in a queue.
+
+    :raises RoquetError: no broker could tell the offset.
+    """
+    if isinstance(where, datetime):
+        return await session.queues.offset_at(queue, int(where.timestamp() * 1000), TIMEOUT_MS)
+    if where == "earliest":
         return max(0, await session.queues.min_offset(queue, TIMEOUT_MS))
-    return await session.queues.max_offset(queue, TIMEOUT_MS)
+    if where == "latest":
+        return await session.queues.max_offset(queue, TIMEOUT_MS)
+    return where

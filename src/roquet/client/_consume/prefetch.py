@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.statistics import TIMED_EVERY
@@ -123,11 +124,13 @@ class DirectDelivery(Delivery):
 class PrefetchBuffer:
     """Messages that wait for the application, in the order in which they were pulled.
 
-    Invariant: no message of a dropped queue is delivered.
+    Invariant: no message of a queue that is dropped or paused is delivered. `_set_aside` has the
+    messages of paused queues whose turn came.
     """
 
     def __init__(self) -> None:
         self._deliveries: deque[Delivery] = deque()
+        self._set_aside: dict[ProcessQueue, deque[Delivery]] = {}
         self._filled = asyncio.Event()
         self.stopped = asyncio.Event()
         self.closed = False
@@ -162,10 +165,34 @@ class PrefetchBuffer:
         """Remove and return the next delivery, or None if the buffer is empty."""
         while self._deliveries:
             delivery = self._deliveries.popleft()
-            if not delivery.process_queue.dropped:
+            if delivery.process_queue.deliverable:
                 return delivery
-            self.discarded(delivery)
+            if delivery.process_queue.dropped:
+                self.discarded(delivery)
+            else:
+                self._set_aside.setdefault(delivery.process_queue, deque()).append(delivery)
         return None
+
+    def restore(self, process_queue: ProcessQueue) -> None:
+        """Called for a queue that is not paused any more."""
+        deliveries = self._set_aside.pop(process_queue, None)
+        if deliveries:
+            self._deliveries.extendleft(reversed(deliveries))
+            self._filled.set()
+
+    def forget(self, process_queue: ProcessQueue) -> None:
+        """Called for a queue that was dropped."""
+        self._set_aside.pop(process_queue, None)
+
+    def next_offset(self, process_queue: ProcessQueue) -> int | None:
+        """The lowest offset of the messages of a queue that wait here; None if there is none."""
+        return min(
+            (each.record.queue_offset for each in self._waiting_of(process_queue)), default=None
+        )
+
+    def _waiting_of(self, process_queue: ProcessQueue) -> Iterator[Delivery]:
+        waiting = chain(self._deliveries, self._set_aside.get(process_queue, ()))
+        return (each for each in waiting if each.process_queue is process_queue)
 
     def put_again(self, delivery: Delivery) -> None:
         """Deliver a failed message again."""
@@ -204,6 +231,7 @@ class PrefetchBuffer:
         for delivery in self._deliveries:
             self.discarded(delivery)
         self._deliveries.clear()
+        self._set_aside.clear()
         self._filled.set()
 
     def close(self) -> None:
@@ -242,7 +270,16 @@ class OrderedPrefetchBuffer(PrefetchBuffer):
     def put_again(self, delivery: Delivery) -> None:
         """Deliver a failed message again, before the next messages of its queue."""
         self._consumed.discard(delivery.process_queue)
-        super().put(delivery)
+        if delivery.process_queue.dropped:
+            self.discarded(delivery)
+        else:
+            super().put(delivery)
+
+    def forget(self, process_queue: ProcessQueue) -> None:
+        """Called for a queue that was dropped. It is busy only if a message was delivered."""
+        if process_queue not in self._consumed:
+            self._waiting.pop(process_queue, None)
+        super().forget(process_queue)
 
     def settled(self, delivery: Delivery) -> None:
         """Allow the next message of the queue to be delivered."""
@@ -255,6 +292,9 @@ class OrderedPrefetchBuffer(PrefetchBuffer):
 
     def discarded(self, delivery: Delivery) -> None:
         self._waiting.pop(delivery.process_queue, None)
+
+    def _waiting_of(self, process_queue: ProcessQueue) -> Iterator[Delivery]:
+        return chain(super()._waiting_of(process_queue), self._waiting.get(process_queue, ()))
 
     def is_busy(self, process_queue: ProcessQueue) -> bool:
         """Whether a message of the queue is delivered and not settled, or waits for delivery."""

@@ -13,7 +13,8 @@ class ProcessQueue:
     """The messages of a queue that were pulled and are not settled yet.
 
     All offsets are queue offsets, all sizes bytes. `dropped` is True once the queue was taken away;
-    none of its messages is delivered after that.
+    none of its messages is delivered after that. `deliverable` is False then, and while the queue
+    is paused.
 
     Invariant: all messages below `consumer_offset` are settled. It falls only if a broker returns
     lower offsets than before. The offsets in `_sizes` ascend.
@@ -32,6 +33,7 @@ class ProcessQueue:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.dropped = False
+        self.deliverable = True
         self.clock = clock
         self.counters = TopicCounters() if counters is None else counters
         self._on_done = on_done
@@ -42,6 +44,15 @@ class ProcessQueue:
     def drop(self) -> None:
         """Note that the queue was taken away."""
         self.dropped = True
+        self.deliverable = False
+
+    def pause(self) -> None:
+        """Note that no message is to be delivered now."""
+        self.deliverable = False
+
+    def resume(self) -> None:
+        """Note that messages may be delivered again."""
+        self.deliverable = not self.dropped
 
     def take(self, messages: Iterable[tuple[int, int]], next_offset: int) -> None:
         """Add the messages of a pull. A message that is here already is not added again.
