@@ -101,6 +101,15 @@ async def test_a_lost_connection_is_opened_again_on_demand(both: Both) -> None:
     await channels.close()
 
 
+async def test_who_waits_for_a_connection_when_its_client_is_closed_is_told() -> None:
+    channels = Channels()
+    waiting = asyncio.create_task(channels.connection("127.0.0.1:1"))
+    await asyncio.sleep(0)
+    await channels.close()
+    with pytest.raises(ConnectionClosed, match="the client was closed"):
+        await waiting
+
+
 async def test_an_address_where_nobody_listens_is_named() -> None:
     channels = Channels()
 

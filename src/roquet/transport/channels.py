@@ -71,7 +71,14 @@ class Channels:
             opening = asyncio.get_running_loop().create_task(self._connect(address))
             self._opening[address] = opening
             opening.add_done_callback(partial(self._opened, address))
-        return await asyncio.shield(opening)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if not opening.cancelled() or caller is None or caller.cancelling():
+                raise
+            # `close` ended the attempt; nobody cancelled the caller
+            raise ConnectionClosed(f"cannot connect to {address}: the client was closed") from None
 
     def _opened(self, address: str, opening: asyncio.Task[Connection]) -> None:
         self._opening.pop(address, None)

@@ -19,6 +19,7 @@ from roquet import (
     ConnectionClosed,
     Message,
     MessageQueue,
+    RoquetError,
 )
 from roquet.admin.cluster import AdminClient
 from roquet.client._net.session_user import SessionUser
@@ -182,6 +183,26 @@ def test_a_cancelled_start_leaves_nothing(
         starting.cancel()
         await asyncio.wait([starting])
         await client.close()
+        assert broker.members["G"] == {}
+
+    fill(broker, 1)
+    for steps in range(12):
+        cluster.run(partial(run, steps / 2000))
+        assert cluster.nothing_is_left()
+
+
+@pytest.mark.parametrize("kind", ["Producer", "Consumer"])
+def test_a_close_during_the_start_ends_both(
+    cluster: FakeCluster, broker: FakeBroker, kind: str
+) -> None:
+    async def run(after_s: float) -> None:
+        client = client_of(cluster, kind)
+        starting = asyncio.create_task(client.start())
+        await asyncio.sleep(after_s)
+        await client.close()
+        await asyncio.wait([starting])
+        assert starting.exception() is None or isinstance(starting.exception(), RoquetError)
+        assert not client.is_open
         assert broker.members["G"] == {}
 
     fill(broker, 1)

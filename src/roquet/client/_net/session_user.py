@@ -86,6 +86,8 @@ class SessionUser:
                 await self._session.start()
                 await self._session.reach()
             await self._on_start()
+            if self._closing is not None:
+                raise ClientStateError(f"this {self._kind} was closed while it started")
         except BaseException:
             await self.close()
             raise
