@@ -62,6 +62,7 @@ class ConsumerOptions(ClientOptions, total=False):
     strategy: AllocationStrategy | None
     consume_timeout_ms: int | None
     offsets_folder: str | Path | None
+    auto_commit: bool
 
 
 class Consumer(SessionUser):
@@ -106,6 +107,8 @@ class Consumer(SessionUser):
         delivered again later. None means never; an `ordered` consumer waits in any case.
     :param offsets_folder: the folder of the offsets of broadcasting members, which are stored in
         `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
+    :param auto_commit: store offsets every 5 s, with pulls, and when a queue is taken away. With
+        False, only `commit` stores offsets; not even closing does.
     :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`. A broadcasting
         member needs a `client_id` that is the same after a restart, because it names the folder
         of the offsets (docs/pitfalls.md#trap-65).
@@ -130,6 +133,7 @@ class Consumer(SessionUser):
         strategy: AllocationStrategy | None = None,
         consume_timeout_ms: int | None = CONSUME_TIMEOUT_MS,
         offsets_folder: str | Path | None = None,
+        auto_commit: bool = True,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
@@ -178,6 +182,7 @@ class Consumer(SessionUser):
             broadcast,
             batch_size,
             limits or PrefetchLimits(),
+            auto_commit,
         )
         self._member = Member(context)
         self._tasks = Tasks()
@@ -403,6 +408,23 @@ class Consumer(SessionUser):
         self._require_open()
         check_where(where)
         await self._member.assignment.seek(queue, where)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store offsets of the group now.
+
+        Messages before a stored offset are not delivered again after a restart or to another
+        member. Messages that fail are sent back to the broker in any case, and come again.
+
+        :param offsets: the next offset to consume of each of these queues, which may be lower than
+            the stored one. It does not change what is delivered next. With `auto_commit`, higher
+            offsets follow soon. None: of all queues, what is settled so far.
+        :raises ConfigError: a queue is not assigned, or an offset is none; nothing is stored.
+        :raises RoquetError: an offset could not be stored; the others are.
+        """
+        self._require_open()
+        if offsets is not None and not isinstance(offsets, Mapping):
+            raise ConfigError(f"offsets is {offsets!r}: give a mapping of queues to offsets")
+        await self._member.assignment.commit(offsets)
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message of a queue that will be delivered.

@@ -10,7 +10,7 @@ from typing import Final
 
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.fetcher import BUSY_CHECK_S, QueueFetcher
-from roquet.client._consume.offsets import Where, offset_of, start_offset
+from roquet.client._consume.offsets import Where, check_offset, offset_of, start_offset
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._net.member_calls import QueueState
@@ -39,9 +39,9 @@ class Assignment:
     """The queues assigned to this consumer. It starts and stops their fetchers.
 
     Invariant: each assigned queue has exactly one running fetcher. When a queue is taken away, its
-    offset is stored. `_giving_back` has the queues that were taken away and whose locks are kept
-    because the application may still work on a message of them, each with the fetcher whose offset
-    is stored then, or None if none is.
+    offset is stored, unless the application stores the offsets itself. `_giving_back` has the
+    queues that were taken away and whose locks are kept because the application may still work on
+    a message of them, each with the fetcher whose offset is stored then, or None if none is.
 
     :param locks: the queue locks of an ordered consumer, which consumes a queue only with its lock.
     """
@@ -89,10 +89,7 @@ class Assignment:
         """
         running = self._running.get(queue) if isinstance(queue, MessageQueue) else None
         if running is None:
-            raise ConfigError(
-                f"queue {queue!s} is not assigned to this consumer now: "
-                "`Consumer.assigned()` has the queues that are"
-            )
+            raise _not_assigned(queue)
         return running
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
@@ -123,8 +120,44 @@ class Assignment:
         running.fetcher.move_to(offset)
         self._run(queue, running.fetcher)
         self._offsets.forget(queue)
-        await self._offsets.commit(queue, running.fetcher.consumer_offset)
+        if self._context.auto_commit:
+            await self._offsets.commit(queue, running.fetcher.consumer_offset)
+            await self._offsets.persist()
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
+        """Store these offsets; None: those of all queues.
+
+        Raises as `Consumer.commit`.
+        """
+        fetchers = self._with_offsets()
+        if offsets is None:
+            work = [
+                self._offsets.commit(queue, fetcher.consumer_offset)
+                for queue, fetcher in fetchers.items()
+            ]
+        else:
+            for queue, offset in offsets.items():
+                if queue not in fetchers:
+                    raise _not_assigned(queue)
+                check_offset(f"the offset of {queue}", offset)
+            work = [self._offsets.reset(queue, offset) for queue, offset in offsets.items()]
+        failures = [
+            outcome
+            for outcome in await asyncio.gather(*work, return_exceptions=True)
+            if outcome is not None
+        ]
         await self._offsets.persist()
+        if failures:
+            raise failures[0]
+
+    def _with_offsets(self) -> dict[MessageQueue, QueueFetcher]:
+        """The queues of which this member may store the offset, with their fetchers."""
+        fetchers = {
+            queue: fetcher
+            for queue, fetcher in self._giving_back.items()
+            if fetcher is not None and self.is_held(queue)
+        }
+        return fetchers | {queue: running.fetcher for queue, running in self._running.items()}
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message of a queue that will be delivered."""
@@ -277,10 +310,11 @@ class Assignment:
         await attempt(self._offsets.persist(), "saving offsets")
 
     async def _store(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
-        await attempt(
-            self._offsets.commit(queue, fetcher.consumer_offset),
-            f"storing the offset of {queue}",
-        )
+        if self._context.auto_commit:
+            await attempt(
+                self._offsets.commit(queue, fetcher.consumer_offset),
+                f"storing the offset of {queue}",
+            )
 
     async def _store_given_back(self, fetchers: Mapping[MessageQueue, QueueFetcher | None]) -> None:
         """Store the offsets of queues that were being given back when this member began to leave.
@@ -311,6 +345,13 @@ class Assignment:
             await self._tasks.close()
             if self._locks is not None:
                 await self._locks.release_all()
+
+
+def _not_assigned(queue: object) -> ConfigError:
+    return ConfigError(
+        f"queue {queue!s} is not assigned to this consumer now: "
+        "`Consumer.assigned()` has the queues that are"
+    )
 
 
 async def _idle(fetcher: QueueFetcher) -> None:

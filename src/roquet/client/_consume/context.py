@@ -33,4 +33,5 @@ class MemberContext:
     broadcast: bool
     batch_size: int
     limits: PrefetchLimits
+    auto_commit: bool = True
     statistics: MemberStatistics = field(default_factory=MemberStatistics)

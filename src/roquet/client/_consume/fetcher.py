@@ -219,7 +219,8 @@ class QueueFetcher:
         return read_addresses(route, broker_name, self._position.broker_id)
 
     async def _ask(self, at: BrokerAddress) -> tuple[BrokerAddress, Command]:
-        commit_offset = 0 if self._context.broadcast else self.process_queue.consumer_offset
+        commits = self._context.auto_commit and not self._context.broadcast
+        commit_offset = self.process_queue.consumer_offset if commits else 0
         flags = sys_flag(at, commit_offset)
         request = pull_request(
             self._context.group,
@@ -296,5 +297,6 @@ class QueueFetcher:
         # Before the pause, so that no offset after next_offset is committed meanwhile.
         self._begin_at(result.next_offset)
         await asyncio.sleep(self._position.advance(result, 0) / 1000)
-        await self._context.offsets.reset(self._queue, result.next_offset)
+        if self._context.auto_commit:
+            await self._context.offsets.reset(self._queue, result.next_offset)
         return 0
