@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -42,10 +44,24 @@ def test_a_host_that_does_not_answer_is_said_to_be_silent() -> None:
         sim.host("10.0.0.1").call(connect)
 
 
-@pytest.mark.parametrize("address", ["no address", "host:0", "a..b:80", f"{'x' * 64}:80"])
-async def test_what_cannot_be_an_address_is_not_reachable_as_others_are_not(address: str) -> None:
-    with pytest.raises(ConnectionClosed, match=f"cannot connect to {address}: "):
+LONG = "x" * 64
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("no address", "cannot connect: address 'no address' is not host:port"),
+        ("host:0", "cannot connect: address 'host:0' is not host:port"),
+        ("a..b:80", "cannot connect to a..b:80: 'a..b' is not a host name"),
+        (f"{LONG}:80", f"cannot connect to {LONG}:80: '{LONG}' is not a host name"),
+    ],
+)
+async def test_what_cannot_be_an_address_is_not_reachable_as_others_are_not(
+    address: str, text: str
+) -> None:
+    with pytest.raises(ConnectionClosed) as refused:
         await Channels().connection(address)
+    assert str(refused.value) == text
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -113,8 +129,80 @@ async def test_who_waits_for_a_connection_when_its_client_is_closed_is_told() ->
 async def test_an_address_where_nobody_listens_is_named() -> None:
     channels = Channels()
 
-    with pytest.raises(ConnectionClosed, match=r"cannot connect to 127\.0\.0\.1:1"):
+    with pytest.raises(ConnectionClosed) as refused:
         await channels.call("127.0.0.1:1", Command(ECHO), 5000)
+    assert str(refused.value) == "cannot connect to 127.0.0.1:1: Connection refused"
+    await channels.close()
+
+
+async def closing_server(is_reset: bool = False) -> asyncio.Server:
+    """Closes each connection when it has read something; with `is_reset` as the end of a process does
+    that has not read everything.
+    """
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        if is_reset:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+
+    return await asyncio.start_server(close, "127.0.0.1", 0)
+
+
+def port_of(server: asyncio.Server) -> int:
+    port: int = server.sockets[0].getsockname()[1]
+    return port
+
+
+async def test_a_server_that_never_answers_and_closes_may_take_tls_only() -> None:
+    server = await closing_server()
+    address = f"127.0.0.1:{port_of(server)}"
+    with pytest.raises(ConnectionClosed) as closed:
+        await Channels().call(address, Command(ECHO), 5000)
+    assert str(closed.value) == (
+        f"{address} closed the connection before it answered anything: "
+        "it may take TLS only (give tls, or useTLS)"
+    )
+    server.close()
+
+
+async def test_a_reset_connection_is_no_matter_of_tls() -> None:
+    server = await closing_server(is_reset=True)
+    address = f"127.0.0.1:{port_of(server)}"
+    with pytest.raises(ConnectionClosed) as closed:
+        await Channels().call(address, Command(ECHO), 5000)
+    assert str(closed.value) == f"{address} closed the connection before it answered anything"
+    server.close()
+
+
+async def test_a_server_that_answered_earlier_takes_no_tls(both: Both) -> None:
+    """It stops: the listening socket still accepts, and nothing is answered any more."""
+    channels = Channels()
+    address = f"127.0.0.1:{both.port}"
+    await channels.call(address, Command(ECHO), 5000)
+
+    for _ in range(2):
+        with pytest.raises(ConnectionClosed) as closed:
+            await channels.call(address, Command(BREAK), 5000)
+        assert str(closed.value) == f"{address} closed the connection"
+    await channels.close()
+
+
+async def test_a_server_that_closes_before_it_is_asked_is_no_matter_of_tls(both: Both) -> None:
+    channels = Channels()
+    address = f"127.0.0.1:{both.port}"
+    connection = await channels.connection(address)
+    while not both.server.connections:
+        await asyncio.sleep(0)
+    for accepted in both.server.connections:
+        accepted.abort()
+    while connection.is_open:
+        await asyncio.sleep(0)
+
+    with pytest.raises(ConnectionClosed) as closed:
+        await connection.calls.call(Command(ECHO), 5000)
+    assert str(closed.value) == f"{address} closed the connection before it answered anything"
     await channels.close()
 
 

@@ -39,6 +39,7 @@ class Calls:
         "_timer_at",
         "_why_ended",
         "_wire",
+        "has_answered",
         "waiting",
     )
 
@@ -56,6 +57,9 @@ class Calls:
         self._last_opaque = 0
         self._why_ended = ""
         """Error text for calls after the connection ended."""
+        self.has_answered = False
+        """Whether the peer is known to have answered: over an earlier connection, as the owner of
+        this one says, or over this one, once it ended."""
 
     def notify(self, request: Command) -> None:
         """Send a one-way request. On a closed connection it is dropped."""
@@ -233,16 +237,21 @@ class Calls:
         """Why the peer closed the connection: it does not say so, but may never have answered.
 
         Such a peer may require TLS. With TLS it may have refused the client certificate, which
-        shows after the handshake.
+        shows after the handshake. A peer that answered before has neither reason: it stopped. Nor
+        has a peer without TLS that was sent nothing, or whose process died with requests unread,
+        which resets the connection.
         """
         wire = self._wire
         if wire is None:
             return self._why_ended
         text = f"{wire.peer_address} closed the connection"
-        is_heard = wire.is_server or len(self.waiting) < self._last_opaque
-        if is_heard or not wire.is_connected:
+        if wire.is_server or len(self.waiting) < self._last_opaque:
+            self.has_answered = True
+        if self.has_answered or not wire.is_connected:
             return text
         if not wire.is_tls:
+            if error is not None or not self._last_opaque:
+                return f"{text} before it answered anything"
             return f"{text} before it answered anything: it may take TLS only (give tls, or useTLS)"
         why = f" ({error})" if error is not None else ""
         return (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.signing import Credentials
+from roquet.transport.connect_errors import connect_error
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.limits import CALLER
 from roquet.transport.peers import Peers
@@ -55,6 +56,8 @@ class Channels:
         self._all_closed = asyncio.Event()
         self._open: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}
+        self._answered: set[str] = set()
+        """Addresses whose closed connections had answers: what is wrong there is not TLS."""
         self._peers = Peers(CALLER)
         self._sweep: asyncio.Task[None] | None = None
 
@@ -89,15 +92,17 @@ class Channels:
     async def _connect(self, address: str) -> Connection:
         try:
             host, port = split_address(address)
-            connection = await self._connected(host, port, partial(self._closed, address))
-        except (OSError, TimeoutError) as error:
-            if self._tls is not None and (failed := handshake_error(address, error)) is not None:
-                raise failed from error
-            raise ConnectionClosed(
-                f"cannot connect to {address}: {str(error) or 'no answer'}"
-            ) from error
-        except ValueError as error:  # `address` is not host:port, or its host name is invalid
-            raise ConnectionClosed(f"cannot connect to {address}: {error}") from error
+        except ValueError as error:
+            raise ConnectionClosed(f"cannot connect: {error}") from error
+        try:
+            connection = await self._connected(address, host, port)
+        except (OSError, UnicodeError) as error:  # UnicodeError: `host` cannot be a host name
+            if self._tls is not None and isinstance(error, OSError):
+                failed = handshake_error(address, error)
+                if failed is not None:
+                    raise failed from error
+            why = connect_error(host, error, self._connect_timeout_s)
+            raise ConnectionClosed(f"cannot connect to {address}: {why}") from error
         if connection.is_open:  # it may have been closed before this task ran again
             self._open[address] = connection
         if self._sweep is None:
@@ -106,12 +111,14 @@ class Channels:
             )
         return connection
 
-    async def _connected(
-        self, host: str, port: int, on_closed: Callable[[Connection], None]
-    ) -> Connection:
+    async def _connected(self, address: str, host: str, port: int) -> Connection:
         connection = Connection(
-            self._handlers, on_closed=on_closed, encode=self._encode, peers=self._peers
+            self._handlers,
+            on_closed=partial(self._closed, address),
+            encode=self._encode,
+            peers=self._peers,
         )
+        connection.calls.has_answered = address in self._answered
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 await asyncio.get_running_loop().create_connection(
@@ -123,6 +130,8 @@ class Channels:
         return connection
 
     def _closed(self, address: str, connection: Connection) -> None:
+        if connection.calls.has_answered:
+            self._answered.add(address)
         if self._open.get(address) is connection:
             del self._open[address]
         if not self._open:
@@ -152,6 +161,7 @@ class Channels:
 
     def forget_all_but(self, addresses: set[str]) -> None:
         """Close the connections to addresses that are in no route any more."""
+        self._answered &= addresses
         for address, connection in list(self._open.items()):
             if address not in addresses:
                 connection.end()
