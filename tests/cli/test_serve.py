@@ -5,6 +5,8 @@ does).
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,14 +94,14 @@ class Failing:
         (
             OSError(30, "Read-only", "/s/lock"),
             1,
-            "roquet: cannot run here: [Errno 30] Read-only: '/s/lock'",
+            "roquet: cannot run here: /s/lock: Read-only",
         ),
         (
             PermissionError(13, "denied", "/s"),
             1,
-            "roquet: cannot run here: [Errno 13] denied: '/s'",
+            "roquet: cannot run here: /s: denied",
         ),
-        (OSError(28, "No space"), 1, "roquet: cannot run here: [Errno 28] No space"),
+        (OSError(28, "No space"), 1, "roquet: cannot run here: No space"),
         (DriveFailed("a sync has failed"), 74, "roquet: a sync has failed"),
     ],
 )
@@ -175,6 +177,32 @@ def test_what_a_server_loads_at_its_start_is_not_looked_through_for_garbage_agai
 
     assert servers[0].frozen > 0
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("level", ["info", "ERROR"])
+def test_the_log_level_is_an_option(level: str) -> None:
+    """A script of its own: pytest has set up the log of this process."""
+    script = (
+        "import logging, os, signal\n"
+        "from roquet.cli.serve import serve\n"
+        "class Brief:\n"
+        "    port, ports, address = 1, (1,), ''\n"
+        "    def __init__(self, stop): self.start = self.stop = lambda: self.end(stop)\n"
+        "    async def end(self, stop): stop()\n"
+        f"serve('broker', '0.0.0.0', Brief, {level!r})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert ("without authentication" in done.stderr) is (level == "info")
+
+
+def test_an_unknown_log_level_is_refused() -> None:
+    result = CliRunner().invoke(main, ["dev", "--log-level", "loud"])
+
+    assert result.exit_code == 2
+    assert "'loud' is not one of 'debug', 'info', 'warning', 'error'" in result.stderr
 
 
 @pytest.mark.parametrize("port", ["99999", "-1"])

@@ -86,11 +86,23 @@ _print_config = click.option(
     help="Print the effective settings and exit.",
 )
 
+_LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+_log_level = click.option(
+    "--log-level",
+    type=click.Choice(_LOG_LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    envvar="ROQUET_LOG_LEVEL",
+    show_envvar=True,
+    help="Log events of this level or a higher one.",
+)
+
 
 @click.command(help="Run a name server: brokers register with it, clients get routes from it.")
 @_config_file
 @_print_config
-def namesrv(path: Path | None, print_only: bool) -> None:
+@_log_level
+def namesrv(path: Path | None, print_only: bool, log_level: str) -> None:
     from roquet.nameserver.config import NamesrvConfig
     from roquet.nameserver.server import NameServer
 
@@ -99,7 +111,9 @@ def namesrv(path: Path | None, print_only: bool) -> None:
         config = replace(config, config_store_path=str(path))
     if print_only:
         return _print(config)
-    return serve("namesrv", config.bind_address, lambda stop: NameServer(config, Runtime()))
+    return serve(
+        "namesrv", config.bind_address, lambda stop: NameServer(config, Runtime()), log_level
+    )
 
 
 @click.command(help="Run a broker, as master or slave, by its settings.")
@@ -112,13 +126,19 @@ def namesrv(path: Path | None, print_only: bool) -> None:
     help="The name servers to register with.",
 )
 @_print_config
-def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> None:
+@_log_level
+def broker(path: Path | None, namesrv_addr: str | None, print_only: bool, log_level: str) -> None:
     from roquet.broker.process import BrokerProcess
 
     config = broker_config(path, namesrv_addr)
     if print_only:
         return _print(config)
-    return serve("broker", config.bind_address, lambda stop: BrokerProcess(config, Runtime(), stop))
+    return serve(
+        "broker",
+        config.bind_address,
+        lambda stop: BrokerProcess(config, Runtime(), stop),
+        log_level,
+    )
 
 
 @click.command(help="Run a name server and brokers in one process, on loopback, to try things out.")
@@ -148,7 +168,8 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
     show_default=True,
     help="How many slaves each master has.",
 )
-def dev(port: int, folder: Path | None, brokers: int | None, slaves: int) -> None:
+@_log_level
+def dev(port: int, folder: Path | None, brokers: int | None, slaves: int, log_level: str) -> None:
     from roquet.dev import DEFAULT_NAMES, LOOPBACK, Cluster
 
     def make(stop: Callable[[], None]) -> ClusterServer:
@@ -168,7 +189,7 @@ def dev(port: int, folder: Path | None, brokers: int | None, slaves: int) -> Non
             )
         )
 
-    return serve("dev", LOOPBACK, make)
+    return serve("dev", LOOPBACK, make, log_level)
 
 
 class ClusterServer:
@@ -197,15 +218,16 @@ class ClusterServer:
         await asyncio.to_thread(self._cluster.stop)
 
 
-def serve(name: str, host: str, make: Make) -> None:
+def serve(name: str, host: str, make: Make, log_level: str = "info") -> None:
     """Run a server until SIGTERM, SIGINT or SIGHUP.
 
     A failure prints its reason and ends the process.
 
     :param name: the subcommand, for the line that says that the server is ready.
     :param host: the address that the server binds to.
+    :param log_level: the lowest level of log events that are shown.
     """
-    _log_to_standard_error()
+    _log_to_standard_error(log_level)
     raise_limit()  # each connection and each file of the store needs a descriptor
     keep_freed_memory()
     try:
@@ -220,7 +242,9 @@ def serve(name: str, host: str, make: Make) -> None:
     except RoquetError as error:
         end(str(error), FAILED)
     except OSError as error:
-        end(f"cannot run here: {error}", FAILED)
+        what = error.strerror or str(error)
+        where = "" if error.filename is None else f"{error.filename}: "
+        end(f"cannot run here: {where}{what}", FAILED)
 
 
 async def _run(name: str, host: str, make: Make) -> None:
@@ -281,10 +305,10 @@ def _log_others(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
         loop.default_exception_handler(context)
 
 
-def _log_to_standard_error() -> None:
+def _log_to_standard_error(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
