@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import NoReturn
 
+import click
 from click.testing import CliRunner
 
-from roquet.cli.main import COMMANDS, main
+from roquet.cli.main import COMMANDS, LazyGroup, main
 
 
 def test_help_lists_every_subcommand_with_its_line() -> None:
@@ -39,6 +41,23 @@ def test_an_unknown_subcommand_is_named() -> None:
 
     assert result.exit_code == 2
     assert "No such command 'brokre'" in result.stderr
+
+
+class OfInterrupted(LazyGroup):
+    """Its only command is interrupted at once."""
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command:
+        return click.Command(cmd_name, callback=interrupt)
+
+
+def interrupt() -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_a_command_with_130() -> None:
+    result = CliRunner().invoke(OfInterrupted("roquet"), ["any"])
+
+    assert (result.exit_code, result.stderr) == (130, "roquet: interrupted\n")
 
 
 def test_the_version_is_told() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from roquet.cli.output import end
+from roquet.cli.output import INTERRUPTED, end
 from roquet.common.extras import MissingExtraError, needed_by
 
 
@@ -39,6 +39,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "dev": Entry(
         "roquet.cli.serve", "dev", "Run a name server and a broker in one process, on loopback."
     ),
+    "completion": Entry(
+        "roquet.cli.completion", "completion", "Print the script by which a shell completes words."
+    ),
 }
 
 
@@ -65,6 +68,8 @@ class LazyGroup(click.Group):
                 return super().invoke(ctx)
         except MissingExtraError as error:
             end(str(error))
+        except KeyboardInterrupt:
+            end("interrupted", INTERRUPTED)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

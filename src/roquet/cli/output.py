@@ -29,6 +29,9 @@ FAILED: Final = 1
 DRIVE_FAILED: Final = 74
 """The exit code of a broker whose drive failed while it ran: EX_IOERR of BSD's sysexits.h."""
 
+INTERRUPTED: Final = 130
+"""The exit code of a command that Ctrl-C ended, as shells give it: 128 + SIGINT."""
+
 _with_all_letters: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 

@@ -204,6 +204,30 @@ def test_records_are_dumped_as_lines(root: Path, words: list[object], count: int
     assert len([json.loads(line) for line in result.stdout.splitlines()]) == count
 
 
+@pytest.mark.parametrize("words", [("ls",), ("ls", "--topic", "T"), ("dump",)])
+def test_a_topic_that_is_not_there_is_named(root: Path, words: tuple[str, ...]) -> None:
+    command, *others = words
+    result = run(command, root, *others, "--topic", "nope")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"roquet: {root} has no topic nope; `roquet store ls` lists those that it has\n"
+    )
+
+
+def test_a_topic_without_wanted_records_is_no_mistake(root: Path) -> None:
+    result = run("dump", root, "--topic", "T", "--key", "nobody-has-it")
+
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_a_limit_below_0_is_refused(root: Path) -> None:
+    result = run("check", root, "--limit", "-3")
+
+    assert result.exit_code == 2
+    assert "'--limit': -3 is not in the range x>=0" in result.stderr
+
+
 def test_a_dump_goes_to_a_file(root: Path) -> None:
     path = root.parent / f"{root.name}.jsonl"
 

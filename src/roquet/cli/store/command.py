@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from roquet.cli.output import FINDINGS, json_option, progress_bar, show, table, time_text
-from roquet.cli.store.directory import StoreLocation, on_a_store
+from roquet.cli.store.directory import StoreLocation, end_without_topic, on_a_store
 from roquet.cli.store.dump import dump
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ store.add_command(dump)
 @json_option
 @click.option(
     "--limit",
+    type=click.IntRange(0),
     default=_FINDINGS_SHOWN,
     show_default=True,
     help="The largest number of findings to show.",
@@ -120,10 +121,11 @@ def list_topics(as_json: bool, topics: tuple[str, ...], **where: Any) -> None:
     """List topics and queues: offsets, messages, bytes of files, first and last store time."""
     from roquet.storetool.listing import list_queues
 
-    listed = [
-        _listed_json(queue)
-        for queue in list_queues(StoreLocation(**where).files, frozenset(topics))
-    ]
+    store = StoreLocation(**where)
+    listed = [_listed_json(queue) for queue in list_queues(store.files, frozenset(topics))]
+    for topic in topics:
+        if all(row["topic"] != topic for row in listed):
+            end_without_topic(store, topic)
     if as_json:
         click.echo(json.dumps(listed))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -140,6 +140,11 @@ class StoreLocation:
         return Plan(
             queues, index, size, self.shape or Shape(), levels, ext_file_size(self.files.root)
         )
+
+
+def end_without_topic(store: StoreLocation, topic: str) -> NoReturn:
+    """End the command: the topic that its caller named is not there."""
+    end(f"{store.files.root} has no topic {topic}; `roquet store ls` lists those that it has")
 
 
 def _read_config(path: Path) -> BrokerConfig:

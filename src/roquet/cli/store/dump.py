@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from roquet.cli.output import FINDINGS, json_line, progress_bar, say
-from roquet.cli.store.directory import StoreLocation, on_a_store
+from roquet.cli.store.directory import StoreLocation, end_without_topic, on_a_store
 from roquet.cli.values import moment
 
 
@@ -81,16 +81,21 @@ def dump(
     from roquet.storetool.dump import Wanted, as_json
     from roquet.storetool.dump import dump as records_in
 
-    files = StoreLocation(**where).files
+    store = StoreLocation(**where)
+    files = store.files
     skipped: list[str] = []
     wanted = Wanted(topic, queue_id, *offsets, since, until, key)
+    is_found = topic is None or any(topic == name for name, _ in files.queues)
     with progress_bar("reading", files.log.end - files.log.start) as progress:
         records: Iterable[bytes] = islice(
             records_in(files, wanted, skipped.append, progress), limit
         )
         for data in records:
+            is_found = True
             output.write(json_line(as_json(data, with_body=not no_body)) + "\n")
     for text in skipped:
         say(f"skipped: {text}")
     if skipped:
         sys.exit(FINDINGS)
+    if topic is not None and not is_found:
+        end_without_topic(store, topic)
