@@ -25,7 +25,7 @@ from roquet.client.transactions import (
 from roquet.common.runtime import Runtime
 from roquet.errors import MessageError, ResponseError
 from roquet.protocol.headers.transactions import CheckTransactionHeader
-from roquet.protocol.records.message import Message
+from roquet.protocol.records.message import TRACE_TOPIC, Message
 from roquet.protocol.records.record import Record, decode
 from roquet.transport.connection import Connection
 from tests.broker.served import serving
@@ -50,11 +50,15 @@ class Ledger:
 
 
 def producer(
-    host: Host, check: Callable[[ReceivedMessage], Awaitable[TransactionState]]
+    host: Host,
+    check: Callable[[ReceivedMessage], Awaitable[TransactionState]],
+    *,
+    trace: bool = False,
 ) -> TransactionProducer:
     runtime = Runtime(host.now_ms, host.random)
+    client_id = f"{host.address}@test"
     return TransactionProducer(
-        NAME_SERVER, "P", check, client_id=f"{host.address}@test", runtime=runtime
+        NAME_SERVER, "P", check, client_id=client_id, runtime=runtime, trace=trace
     )
 
 
@@ -309,6 +313,40 @@ def test_it_sends_plain_messages_too(served: Served) -> None:
 
     served.run(run)
     assert served.bodies() == ["plain"]
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [(COMMIT, "COMMIT_MESSAGE"), (ROLLBACK, "ROLLBACK_MESSAGE"), (UNKNOWN, "UNKNOW")],
+)
+def test_a_trace_has_the_half_message_and_its_outcome(
+    served: Served, state: TransactionState, word: str
+) -> None:
+    async def local(_message: Message, _transaction_id: str) -> TransactionState:
+        return state
+
+    async def run() -> TransactionResult:
+        async with producer(served.client, Ledger(hi=COMMIT).check, trace=True) as p:
+            result = await p.send_in_transaction(Message("T", b"hi", tags="a", keys="k"), local)
+            await asyncio.sleep(15)  # until the broker has asked
+            return result
+
+    result = served.run(run)
+    half, *outcomes = [
+        text.split("\x01")
+        for record in served.records(TRACE_TOPIC)
+        for text in record.body.decode().removesuffix("\x02").split("\x02")
+    ]
+    assert half[0] == "Pub"
+    assert half[5:8] == [result.transaction_id, "a", "k"]
+    assert half[11] == "1"
+    address = half[8]
+    assert outcomes[0][:1] + outcomes[0][2:] == [
+        "EndTransaction", "DefaultRegion", "P", "T", result.transaction_id, "a", "k", address, "2",
+        result.transaction_id, word, "false",
+    ]  # fmt: skip
+    asked = [outcome[2:] for outcome in outcomes[1:]]
+    assert asked == [[*outcomes[0][2:11], "COMMIT_MESSAGE", "true"]] * (state is UNKNOWN)
 
 
 HOST = bytes(8)

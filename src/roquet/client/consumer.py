@@ -28,9 +28,11 @@ from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffe
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
 from roquet.client._consume.send_back import NoSendBack, SendBack
+from roquet.client._consume.trace import ConsumeTrace
 from roquet.client._net.arguments import check_number
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import Tasks, every
+from roquet.client._send.trace import TraceSender, trace_topic_of
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
@@ -63,6 +65,7 @@ class ConsumerOptions(ClientOptions, total=False):
     consume_timeout_ms: int | None
     offsets_folder: str | Path | None
     auto_commit: bool
+    trace: bool | str
 
 
 class Consumer(SessionUser):
@@ -109,6 +112,7 @@ class Consumer(SessionUser):
         `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
     :param auto_commit: store offsets every 5 s, with pulls, and when a queue is taken away. With
         False, only `commit` stores offsets; not even closing does.
+    :param trace: send records of each message to the trace topic, as `Producer` does.
     :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`. A broadcasting
         member needs a `client_id` that is the same after a restart, because it names the folder
         of the offsets (docs/pitfalls.md#trap-65).
@@ -134,6 +138,7 @@ class Consumer(SessionUser):
         consume_timeout_ms: int | None = CONSUME_TIMEOUT_MS,
         offsets_folder: str | Path | None = None,
         auto_commit: bool = True,
+        trace: bool | str = False,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
@@ -168,7 +173,15 @@ class Consumer(SessionUser):
         )
         # In order no message is given up, as its handler may still be at work on it.
         expires = None if ordered or consume_timeout_ms is None else consume_timeout_ms / 1000
-        self._messages = MessageStream(self._prefetch, self._redelivery, uncompressed_max, expires)
+        trace_topic = trace_topic_of(trace)
+        self._trace = (
+            None
+            if trace_topic is None
+            else ConsumeTrace(TraceSender(session, group, "CONSUME", trace_topic))
+        )
+        self._messages = MessageStream(
+            self._prefetch, self._redelivery, uncompressed_max, expires, self._trace
+        )
         retry_topic = None if broadcast else RETRY_PREFIX + group
         context = MemberContext(
             session,
@@ -201,6 +214,8 @@ class Consumer(SessionUser):
         return await super().start()
 
     async def _on_start(self) -> None:
+        if self._trace is not None:
+            self._trace.sender.start()
         await self._member.join()
         in_progress = self._messages.in_progress
         if in_progress.timeout_s is not None:
@@ -231,6 +246,8 @@ class Consumer(SessionUser):
         """Store the offsets, then leave the group."""
         await self._tasks.close()
         await self._redelivery.finish()
+        if self._trace is not None:
+            await self._trace.sender.close()
         await self._member.leave()
 
     def stop(self) -> None:

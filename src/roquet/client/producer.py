@@ -18,6 +18,7 @@ from roquet.client._send.gatherer import BATCH_SIZE, Gatherer
 from roquet.client._send.queue_choice import QueueSelector, pick_of
 from roquet.client._send.sender import IN_FLIGHT_MAX, Sender, SendRules
 from roquet.client._send.topic_routes import TopicRoutes
+from roquet.client._send.trace import SendTrace, TraceSender, trace_topic_of
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
@@ -54,6 +55,7 @@ class ProducerOptions(ClientOptions, total=False):
     compression: CompressionName | None
     compress_from_size: int
     avoid_slow_brokers: bool
+    trace: bool | str
 
 
 class Producer(SessionUser):
@@ -78,6 +80,8 @@ class Producer(SessionUser):
     :param compress_from_size: bodies of at least this many bytes are compressed.
     :param avoid_slow_brokers: avoid brokers for a while whose last send was slow or failed
         (docs/protocol/producing.md#choosing-a-queue).
+    :param trace: send a record of each message to the trace topic, from which Apache's tools show
+        what became of it: True, or the name of the topic if it is not `RMQ_SYS_TRACE_TOPIC`.
     :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     :raises MessageError: the group name is not allowed.
@@ -96,6 +100,7 @@ class Producer(SessionUser):
         compression: CompressionName | None = "zlib",
         compress_from_size: int = COMPRESS_FROM_SIZE,
         avoid_slow_brokers: bool = False,
+        trace: bool | str = False,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
@@ -107,7 +112,14 @@ class Producer(SessionUser):
         self._timeout_ms = timeout_ms
         self._routes = TopicRoutes(self._session)
         rules = SendRules(retries, max_in_flight, avoid_slow_brokers)
-        self._sender = Sender(self._session, self._routes, group, rules)
+        trace_topic = trace_topic_of(trace)
+        self._trace = (
+            None
+            if trace_topic is None
+            else SendTrace(TraceSender(self._session, group, "PRODUCE", trace_topic))
+        )
+        on_sent = None if self._trace is None else self._trace.sent
+        self._sender = Sender(self._session, self._routes, group, rules, on_sent)
         self._gatherer = (
             Gatherer(self._sender, self._routes, self._session.tasks, linger_ms, batch_size)
             if linger_ms
@@ -121,6 +133,8 @@ class Producer(SessionUser):
         """Topics whose clusters' brokers have all had a heartbeat of this client."""
 
     async def _on_start(self) -> None:
+        if self._trace is not None:
+            self._trace.sender.start()
         self._session.membership.join_as_producer(self._group, self._on_check_back)
         self._has_joined = True
 
@@ -129,6 +143,8 @@ class Producer(SessionUser):
         gatherer, self._gatherer = self._gatherer, None
         if gatherer is not None:
             await gatherer.flush()
+        if self._trace is not None:
+            await self._trace.sender.close()
         if self._has_joined:
             await self._session.membership.leave_as_producer(self._group, self._on_check_back)
 

@@ -17,6 +17,8 @@ from roquet.client._net.session import Session
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import attempt
 from roquet.client._send.fifo_semaphore import FifoSemaphore
+from roquet.client._send.trace import SendTrace
+from roquet.client._send.trace_records import TracedMessage
 from roquet.client.config import ClientConfig, NameServers
 from roquet.client.producer import Producer, ProducerOptions
 from roquet.client.received import ReceivedMessage
@@ -61,6 +63,9 @@ class TransactionState(Enum):
     COMMIT = COMMIT
     ROLLBACK = ROLLBACK
     UNKNOWN = UNKNOWN
+
+
+_UNDECIDED: Final = TransactionState.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
         super().__init__(name_server, group, **options)
-        self._on_check_back = CheckBacks(self._session, group, check).handle
+        self._on_check_back = CheckBacks(self._session, group, check, self._trace).handle
         self._topics = (DEFAULT_TOPIC, *topics)
 
     async def _on_start(self) -> None:
@@ -182,18 +187,27 @@ class TransactionProducer(Producer):
                 stored.status.name,
                 stored.remark,
             )
-        is_confirmed = state is not TransactionState.UNKNOWN and await attempt(
-            self._end(stored, state, self._timeout_or_default(timeout_ms)),
+        is_confirmed = await attempt(
+            self._end(message, stored, state, self._timeout_or_default(timeout_ms)),
             f"ending transaction {stored.message_id}",
         )
-        return TransactionResult(stored, state, is_confirmed)
+        return TransactionResult(stored, state, is_confirmed and state is not _UNDECIDED)
 
-    async def _end(self, stored: SendResult, state: TransactionState, timeout_ms: int) -> None:
+    async def _end(
+        self, message: Message, stored: SendResult, state: TransactionState, timeout_ms: int
+    ) -> None:
         """Tell the broker the outcome, and wait until it has acknowledged it.
 
         Apache's clients send it one-way and do not notice if it gets lost
         (docs/pitfalls.md#trap-43).
         """
+        address = await self._routes.master(stored.queue, timeout_ms)
+        if self._trace is not None:
+            keys = " ".join(message.key_list) or None
+            traced = TracedMessage(message.topic, stored.message_id, message.tags, keys)
+            self._trace.decided(traced, address, stored.message_id, state.value, is_check=False)
+        if state is _UNDECIDED:
+            return
         _, _, at = parse_offset_message_id(stored.offset_message_id)
         header = EndTransactionHeader(
             self._group,
@@ -205,7 +219,6 @@ class TransactionProducer(Producer):
             stored.message_id,
             stored.queue.broker_name,
         )
-        address = await self._routes.master(stored.queue, timeout_ms)
         request = Command(RequestCode.END_TRANSACTION, header.write())
         checked(await self._session.call(address, request, timeout_ms), address)
 
@@ -214,9 +227,13 @@ class CheckBacks:
     """Answers the check-backs of a producer group.
 
     :param check: gives the outcome of a transaction. If it raises, the broker asks again.
+    :param trace: traces the outcomes, if it is given.
     """
 
-    def __init__(self, session: Session, group: str, check: Check) -> None:
+    def __init__(
+        self, session: Session, group: str, check: Check, trace: SendTrace | None = None
+    ) -> None:
+        self._trace = trace
         self._session = session
         self._group = group
         self._check = check
@@ -261,9 +278,18 @@ class CheckBacks:
             return
         finally:
             self._waiting -= 1
-        if state is TransactionState.UNKNOWN:
+        properties = record.properties
+        unique_key = properties.get(UNIQ_KEY, record.offset_message_id)
+        if self._trace is not None:
+            self._trace.decided(
+                TracedMessage.of(record.topic, unique_key, properties),
+                connection.peer_address,
+                header.transaction_id or unique_key,
+                state.value,
+                is_check=True,
+            )
+        if state is _UNDECIDED:
             return
-        unique_key = record.properties.get(UNIQ_KEY, record.offset_message_id)
         end = EndTransactionHeader(
             self._group,
             header.tran_state_table_offset,

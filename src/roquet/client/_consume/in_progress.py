@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from roquet.client._consume.prefetch import Delivery
+from roquet.client._send.trace_records import Outcome
 from roquet.common.loop_time import now_s
 from roquet.protocol.records.message import UNIQ_KEY
 
@@ -60,7 +61,7 @@ class InProgress:
             expired.append((delivery, now - since))
         for delivery, waited_s in expired:
             self.remove(delivery)
-            if delivery.settle_once() and not delivery.process_queue.dropped:
+            if delivery.settle_once(Outcome.TIMED_OUT) and not delivery.process_queue.dropped:
                 record = delivery.record
                 log.warning(
                     "message was not settled in time, it is delivered again later: topic=%s "

@@ -7,6 +7,7 @@ import asyncio
 from roquet.client._consume.in_progress import InProgress
 from roquet.client._consume.prefetch import Delivery, PrefetchBuffer
 from roquet.client._consume.redelivery import Redelivery
+from roquet.client._consume.trace import ConsumeTrace
 from roquet.client.received import ReceivedMessage
 from roquet.errors import MessageError
 
@@ -18,6 +19,7 @@ class MessageStream:
 
     :param uncompressed_max: maximum size in bytes of a body after decompression.
     :param consume_timeout_s: as of `InProgress`.
+    :param trace: traces the messages, if it is given.
     """
 
     def __init__(
@@ -26,10 +28,12 @@ class MessageStream:
         redelivery: Redelivery,
         uncompressed_max: int,
         consume_timeout_s: float | None,
+        trace: ConsumeTrace | None = None,
     ) -> None:
         self._prefetch = prefetch
         self._redelivery = redelivery
         self._uncompressed_max = uncompressed_max
+        self._trace = trace
         self.in_progress = InProgress(consume_timeout_s, redelivery.failed)
         self.stopped = prefetch.stopped
         """Set once no more messages are delivered."""
@@ -80,6 +84,8 @@ class MessageStream:
             self._redelivery.unreadable(delivery, error)
             return None
         self.in_progress.add(delivery)
+        if self._trace is not None:
+            delivery.on_settled = self._trace.delivered(message)
         return message
 
     def _failed(self, delivery: Delivery, delay_level: int) -> None:

@@ -9,6 +9,7 @@ from itertools import chain
 
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.statistics import TIMED_EVERY
+from roquet.client._send.trace_records import Outcome
 from roquet.client.received import ReceivedMessage
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.record import Record
@@ -24,7 +25,15 @@ class Delivery:
     :param bounds: minimum and maximum offset of the queue when the message was pulled.
     """
 
-    __slots__ = ("_settled", "bounds", "broker_name", "process_queue", "reconsume_times", "record")
+    __slots__ = (
+        "_settled",
+        "bounds",
+        "broker_name",
+        "on_settled",
+        "process_queue",
+        "reconsume_times",
+        "record",
+    )
 
     def __init__(
         self,
@@ -39,6 +48,8 @@ class Delivery:
         self.process_queue = process_queue
         self.reconsume_times = reconsume_times
         self.bounds = bounds
+        self.on_settled: Callable[[Outcome], None] | None = None
+        """Called once with how the handling ended."""
         self._settled = False
 
     def message(
@@ -60,7 +71,7 @@ class Delivery:
         began_s = 0.0 if clock is None else clock()
 
         def settle(delay_level: int | None) -> None:
-            if self.settle_once():
+            if self.settle_once(Outcome.ACKNOWLEDGED if delay_level is None else Outcome.FAILED):
                 if clock is not None:
                     counters.timed += 1
                     counters.timed_ms += (clock() - began_s) * 1000
@@ -81,11 +92,14 @@ class Delivery:
             uncompressed_max,
         )
 
-    def settle_once(self) -> bool:
+    def settle_once(self, outcome: Outcome) -> bool:
         """Note that this delivery is settled; return False if it was settled before."""
-        is_first = not self._settled
+        if self._settled:
+            return False
         self._settled = True
-        return is_first
+        if self.on_settled is not None:
+            self.on_settled(outcome)
+        return True
 
     def done(self) -> None:
         """Settle the message in its process queue."""

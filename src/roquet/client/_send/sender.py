@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from roquet.client._net.arguments import check_number
 from roquet.client._net.session import Session
@@ -31,6 +31,7 @@ from roquet.errors import (
 )
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import Command
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,10 @@ IN_FLIGHT_MAX: Final = 256
 would not be faster.
 """
 _NONE: Final[Set[str]] = frozenset()
+
+OnSent: TypeAlias = Callable[[EncodedMessage, Command, str, Sequence[SendResult], float], None]
+"""Called when a broker has stored a message or a batch, with its answer, its address, the results,
+and the time of the event loop at which the try began. It raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +94,18 @@ class Sender:
     """
 
     def __init__(
-        self, session: Session, routes: TopicRoutes, group: str, rules: SendRules = SendRules()
+        self,
+        session: Session,
+        routes: TopicRoutes,
+        group: str,
+        rules: SendRules = SendRules(),
+        on_sent: OnSent | None = None,
     ) -> None:
         self._session = session
         self._routes = routes
         self._group = group
         self._rules = rules
+        self._on_sent = on_sent
         self._faults = LatencyFaults() if rules.avoid_slow_brokers else None
         self._slots = FifoSemaphore(rules.max_in_flight)
         self._silences: defaultdict[str, FailureStreak] = defaultdict(FailureStreak)
@@ -217,6 +228,8 @@ class Sender:
             raise
         # A cancelled send says nothing about its broker: the application may be in a hurry.
         self._record_latency(queue, began_s)
+        if self._on_sent is not None:
+            self._on_sent(message, response, address, results, began_s)
         return results
 
     def _note_silence(self, address: str, queue: MessageQueue, error: RoquetError) -> None:
