@@ -116,12 +116,14 @@ class RoquetBroker(_Server):
         return file.read_text() if file.exists() else ""
 
 
-def create_topic(broker: ApacheBroker | RoquetBroker, topic: str, queues: int) -> None:
+def create_topic(
+    broker: ApacheBroker | RoquetBroker, topic: str, queues: int, perm: int = 6
+) -> None:
     """Returns when the name server has a route for it."""
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
-        "perm": "6",
+        "perm": str(perm),
         "topicFilterType": "SINGLE_TAG",
     }
     fields |= {"readQueueNums": str(queues), "writeQueueNums": str(queues), "order": "false"}

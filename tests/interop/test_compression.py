@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from roquet import Producer, PullConsumer, ReceivedMessage
+from roquet import Producer, PullConsumer
 from roquet.dev import Cluster
 from roquet.protocol.records.compression import CompressionName
 from tests.interop.apache import PATIENT, Version, require_java, run_driver
-from tests.interop.taken import CONSUME_SECONDS
+from tests.interop.taken import CONSUME_SECONDS, all_messages
 
 pytestmark = pytest.mark.interop
 
@@ -38,15 +38,6 @@ def kind(request: pytest.FixtureRequest) -> CompressionName:
     return name
 
 
-async def all_of(name_server: str, topic: str) -> list[ReceivedMessage]:
-    async with PullConsumer(name_server) as reader:
-        found: list[ReceivedMessage] = []
-        for queue in await reader.queues(topic):
-            if await reader.max_offset(queue):
-                found += (await reader.pull(queue, 0)).messages
-        return found
-
-
 @pytest.mark.parametrize("version", Version)
 async def test_we_read_what_java_compresses(
     cluster: Cluster, version: Version, kind: CompressionName
@@ -60,7 +51,8 @@ async def test_we_read_what_java_compresses(
     )
     done.check()
 
-    found = await all_of(cluster.name_server, topic)
+    async with PullConsumer(cluster.name_server) as reader:
+        found = [message async for message in all_messages(reader, topic)]
     assert [len(message.body) for message in found] == [SIZE] * 3
     for message in found:
         assert message.sys_flag & 0x701 in BITS[kind]
