@@ -6,8 +6,10 @@ docs/protocol/producing.md#what-is-acknowledged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
+from typing import NamedTuple
 
 from roquet.errors import PeerError
 from roquet.protocol.records.message import MessageQueue
@@ -37,8 +39,7 @@ class SendStatus(Enum):
 _STATUS_OF_CODE = {int(status.value): status for status in SendStatus}
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
     """Where a broker stored a message, and how safely.
 
     `message_id` is the unique key of the message; retries keep it. `offset_message_id` is the
@@ -63,9 +64,9 @@ class SendResult:
 
 
 def send_results(
-    response: Command, address: str, topic: str, broker_name: str, unique_keys: tuple[str, ...]
+    response: Command, address: str, sent_to: MessageQueue, unique_keys: Sequence[str]
 ) -> list[SendResult]:
-    """Read a broker's answer to a send: one result per unique key.
+    """Read a broker's answer to a send to the queue `sent_to`: one result per unique key.
 
     The answer to a batch has the offset message ids of all messages, but only the first queue
     offset.
@@ -76,7 +77,7 @@ def send_results(
     checked(response, address, _STATUS_OF_CODE)
     try:
         offset_ids = response.fields["msgId"].split(",")
-        queue = MessageQueue(topic, broker_name, int(response.fields["queueId"]))
+        queue_id = int(response.fields["queueId"])
         first_offset = int(response.fields["queueOffset"])
     except (KeyError, ValueError) as error:
         raise PeerError(
@@ -88,6 +89,9 @@ def send_results(
             f"{len(offset_ids)} message ids"
         )
     status, remark = _STATUS_OF_CODE[response.code], response.remark or ""
+    queue = sent_to if queue_id == sent_to.queue_id else replace(sent_to, queue_id=queue_id)
+    if len(offset_ids) == 1:
+        return [SendResult(status, unique_keys[0], offset_ids[0], queue, first_offset, remark)]
     return [
         SendResult(status, unique_key, offset_id, queue, first_offset + index, remark)
         for index, (unique_key, offset_id) in enumerate(zip(unique_keys, offset_ids, strict=True))

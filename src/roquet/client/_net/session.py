@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import Self, TypeVar
+from collections.abc import Sequence
+from typing import Self
 
 from roquet.client._net.broker_calls import BrokerCalls
 from roquet.client._net.broker_requests import BrokerRequests
@@ -26,8 +26,6 @@ from roquet.transport.connection import Connection
 SILENT_CALLS_MAX = 2
 """Timeouts in a row after which a connection is aborted. After one alone, a late answer would cost
 all other calls of the connection their answers."""
-
-T = TypeVar("T")
 
 
 class Session:
@@ -98,8 +96,17 @@ class Session:
         :raises ConnectionClosed: there is no connection, or it ended before the answer.
         :raises CallTimeout: there was no answer in time.
         """
-        connection, timeout_ms = await self._connection(address, timeout_ms)
-        return await self._answered(address, connection, connection.calls.call(request, timeout_ms))
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            connection, timeout_ms = await self._connection(address, timeout_ms)
+        try:
+            response = await connection.calls.call(request, timeout_ms)
+        except CallTimeout:
+            self._count_silence(address, connection)
+            raise
+        if self._silent_calls:
+            self._silent_calls.pop(address, None)
+        return response
 
     async def call_all(
         self, address: str, requests: Sequence[Command], timeout_ms: int
@@ -109,9 +116,13 @@ class Session:
         Raises as `call`.
         """
         connection, timeout_ms = await self._connection(address, timeout_ms)
-        return await self._answered(
-            address, connection, connection.calls.call_all(requests, timeout_ms)
-        )
+        try:
+            responses = await connection.calls.call_all(requests, timeout_ms)
+        except CallTimeout:
+            self._count_silence(address, connection)
+            raise
+        self._silent_calls.pop(address, None)
+        return responses
 
     async def _connection(self, address: str, timeout_ms: int) -> tuple[Connection, int]:
         """A connection to `address`, and the rest of the time in ms."""
@@ -121,15 +132,6 @@ class Session:
             connection = await self._connect(address, timeout_ms)
             timeout_ms -= int((now_s() - began) * 1000)
         return connection, timeout_ms
-
-    async def _answered(self, address: str, connection: Connection, call: Awaitable[T]) -> T:
-        try:
-            response = await call
-        except CallTimeout:
-            self._count_silence(address, connection)
-            raise
-        self._silent_calls.pop(address, None)
-        return response
 
     async def _connect(self, address: str, timeout_ms: int) -> Connection:
         try:

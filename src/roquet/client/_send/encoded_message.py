@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from roquet.errors import MessageError
@@ -35,12 +36,12 @@ RECORD_OVERHEAD: Final = SIZE_MIN_V6 + 64
 """The fixed fields of a record with IPv6 hosts, and the properties that a broker adds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EncodedMessage:
     """A message or a batch, encoded once for all tries: each has the same unique keys.
 
     See docs/pitfalls.md#trap-64. `reconsume_times` and `max_reconsume_times` are for retry topics
-    only.
+    only. Nothing changes an object. It is not frozen, because making it would take twice as long.
     """
 
     topic: str
@@ -61,21 +62,15 @@ class EncodedMessage:
 
         :param now_ms: the born time.
         """
-        fields = {
-            "a": group,  # producerGroup
-            "b": self.topic,  # topic
-            "c": DEFAULT_TOPIC,  # defaultTopic
-            "d": NEW_TOPIC_QUEUES,  # defaultTopicQueueNums
-            "e": str(queue.queue_id),  # queueId
-            "f": str(self.sys_flag),  # sysFlag
-            "g": str(now_ms),  # bornTimestamp
-            "h": str(self.flag),  # flag
-            "i": self.properties,  # properties
-            "j": str(self.reconsume_times),  # reconsumeTimes
-            "k": "false",  # unitMode
-            "m": "true" if self.is_batch else "false",  # batch
-            "n": queue.broker_name,  # brokerName
-        }
+        fields = _common_fields(
+            group, self.topic, queue.broker_name, queue.queue_id, self.sys_flag, self.is_batch
+        ).copy()
+        fields["g"] = str(now_ms)  # bornTimestamp
+        fields["i"] = self.properties  # properties
+        if self.flag:
+            fields["h"] = str(self.flag)  # flag
+        if self.reconsume_times:
+            fields["j"] = str(self.reconsume_times)  # reconsumeTimes
         if self.max_reconsume_times is not None:
             fields["l"] = str(self.max_reconsume_times)  # maxReconsumeTimes
         return Command(self._code, fields, self.body)
@@ -85,6 +80,31 @@ class EncodedMessage:
         if self.is_reply:
             return RequestCode.SEND_REPLY_MESSAGE_V2
         return RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
+
+
+@lru_cache(1024)
+def _common_fields(
+    group: str, topic: str, broker_name: str, queue_id: int, sys_flag: int, is_batch: bool
+) -> dict[str, str]:
+    """The fields of all sends of a producer to a queue, in the order of the wire.
+
+    What most of its sends have in common is filled in.
+    """
+    return {
+        "a": group,  # producerGroup
+        "b": topic,  # topic
+        "c": DEFAULT_TOPIC,  # defaultTopic
+        "d": NEW_TOPIC_QUEUES,  # defaultTopicQueueNums
+        "e": str(queue_id),  # queueId
+        "f": str(sys_flag),  # sysFlag
+        "g": "",
+        "h": "0",  # flag
+        "i": "",
+        "j": "0",  # reconsumeTimes
+        "k": "false",  # unitMode
+        "m": "true" if is_batch else "false",  # batch
+        "n": broker_name,  # brokerName
+    }
 
 
 def encode_message(

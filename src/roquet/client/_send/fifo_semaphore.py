@@ -27,14 +27,20 @@ class FifoSemaphore:
     async def __aexit__(self, *_: object) -> None:
         self.leave()
 
+    def enter_at_once(self) -> bool:
+        """Take a slot if one is free, and nobody waits then; return whether it did."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
     async def enter(self, deadline: float | None = None) -> None:
         """Wait for a slot.
 
         :param deadline: the time of the event loop until which this waits.
         :raises TimeoutError: no slot became free in time.
         """
-        if self._free:
-            self._free -= 1
+        if self.enter_at_once():
             return
         loop = asyncio.get_running_loop()
         slot = loop.create_future()

@@ -126,15 +126,18 @@ class Sender:
             other sends, and was not sent.
         """
         deadline = deadline_after(timeout_ms)
+        left_ms = timeout_ms
+        if not self._slots.enter_at_once():
+            try:
+                await self._slots.enter(deadline)
+            except TimeoutError:
+                raise CallTimeout(
+                    f"the send to topic {message.topic} was not sent: it waited {timeout_ms} ms "
+                    f"behind other sends, {self._rules.max_in_flight} are in flight at once"
+                ) from None
+            left_ms = _left_ms(deadline)
         try:
-            await self._slots.enter(deadline)
-        except TimeoutError:
-            raise CallTimeout(
-                f"the send to topic {message.topic} was not sent: it waited {timeout_ms} ms behind "
-                f"other sends, {self._rules.max_in_flight} are in flight at once"
-            ) from None
-        try:
-            if _left_ms(deadline) <= 0:
+            if left_ms <= 0:
                 raise CallTimeout(
                     f"the send to topic {message.topic} was not sent: its {timeout_ms} ms are over"
                 )
@@ -149,7 +152,9 @@ class Sender:
         while True:
             queue: MessageQueue | None = None
             try:
-                topic_route = await self._routes.get(message.topic, deadline)
+                topic_route = self._routes.usable(message.topic) or await self._routes.get(
+                    message.topic, deadline
+                )
             except (RouteNotFound, ConnectionClosed, CallTimeout) as error:
                 # A master that restarts is missing for a moment.
                 if tries is None and not isinstance(error, MasterMissing):
@@ -216,18 +221,19 @@ class Sender:
         address = None
         try:
             address = topic_route.master(queue)
-            response = await self._session.call(address, request, max(1, _left_ms(deadline)))
-            self._note_answer(address)
-            results = send_results(
-                response, address, message.topic, queue.broker_name, message.unique_keys
-            )
+            left_ms = max(1, int((deadline - began_s) * 1000))
+            response = await self._session.call(address, request, left_ms)
+            if address in self._silences:
+                self._note_answer(address)
+            results = send_results(response, address, queue, message.unique_keys)
         except (ConnectionClosed, CallTimeout, ResponseError) as error:
             self._record_latency(queue, began_s, has_failed=_may_try_again(error))
             if address is not None and not isinstance(error, ResponseError):
                 self._note_silence(address, queue, error)
             raise
         # A cancelled send says nothing about its broker: the application may be in a hurry.
-        self._record_latency(queue, began_s)
+        if self._faults is not None:
+            self._record_latency(queue, began_s)
         if self._on_sent is not None:
             self._on_sent(message, response, address, results, began_s)
         return results
@@ -244,10 +250,9 @@ class Sender:
             )
 
     def _note_answer(self, address: str) -> None:
-        if address in self._silences:
-            del self._silences[address]
-            text = "broker answers again: address=%s"
-            self._limited_log.warning(f"again {address}", text, address)
+        del self._silences[address]
+        text = "broker answers again: address=%s"
+        self._limited_log.warning(f"again {address}", text, address)
 
     def _record_latency(
         self, queue: MessageQueue, began_s: float, *, has_failed: bool = False

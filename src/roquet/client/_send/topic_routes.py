@@ -59,6 +59,14 @@ class TopicRoutes:
         self._session = session
         self._known: dict[str, TopicRoute] = {}
 
+    def usable(self, topic: str) -> TopicRoute | None:
+        """The route of a topic if it is known and has queues: no name server is asked."""
+        route = self._session.routes.known_publish_route(topic)
+        if route is None:
+            return None
+        known = self._prepared(topic, route)
+        return known if known.queues else None
+
     async def get(self, topic: str, deadline: float) -> TopicRoute:
         """The route of a topic. One without a master is always refreshed: it may be back.
 
@@ -67,6 +75,9 @@ class TopicRoutes:
         :raises MasterMissing: no master of the topic is up.
         :raises ConnectionClosed, CallTimeout: no name server answered.
         """
+        known = self.usable(topic)
+        if known is not None:
+            return known
         routes = self._session.routes
         route = routes.known_publish_route(topic) or await self._ask(
             topic, routes.publish_route, deadline

@@ -35,6 +35,9 @@ class UniqueKeys:
         self._now_ms = now_ms
         self._counter = 0
         self._month_start_ms = self._month_end_ms = 0
+        self._front_ms = -1
+        """The time that `_last_front` belongs to; many keys are made in one millisecond."""
+        self._last_front = ""
 
     @classmethod
     def of_client(cls, client_id: str, runtime: Runtime) -> Self:
@@ -43,8 +46,8 @@ class UniqueKeys:
 
     def next(self) -> str:
         """The next key."""
-        front, counter = self.run(1)
-        return f"{front}{counter:04X}"
+        self._counter = counter = (self._counter + 1) & 0xFFFF
+        return f"{self._front()}{counter:04X}"
 
     def run(self, count: int) -> tuple[str, int]:
         """Reserve the keys of `count` messages, at most 65,536.
@@ -52,16 +55,23 @@ class UniqueKeys:
         Returns the digits that all keys begin with, and the first key's counter. The counters of
         the others follow; 65,535 is followed by 0.
         """
-        now_ms = self._now_ms()
-        if now_ms >= self._month_end_ms:
-            self._month_start_ms, self._month_end_ms = month_of(now_ms)
-        passed_ms = now_ms - self._month_start_ms
-        # The wall clock was set back across the start of the month.
-        if -_DRIFT_MS_MAX < passed_ms < 0:
-            passed_ms = 0
         first = (self._counter + 1) & 0xFFFF
         self._counter = (self._counter + count) & 0xFFFF
-        return f"{self._prefix}{passed_ms & 0xFFFFFFFF:08X}", first
+        return self._front(), first
+
+    def _front(self) -> str:
+        """The digits of a key of now before its counter."""
+        now_ms = self._now_ms()
+        if now_ms != self._front_ms:
+            if now_ms >= self._month_end_ms:
+                self._month_start_ms, self._month_end_ms = month_of(now_ms)
+            passed_ms = now_ms - self._month_start_ms
+            # The wall clock was set back across the start of the month.
+            if -_DRIFT_MS_MAX < passed_ms < 0:
+                passed_ms = 0
+            self._front_ms = now_ms
+            self._last_front = f"{self._prefix}{passed_ms & 0xFFFFFFFF:08X}"
+        return self._last_front
 
 
 def month_of(now_ms: int) -> tuple[int, int]:

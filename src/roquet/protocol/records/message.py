@@ -45,6 +45,9 @@ TAGS: Final = "TAGS"
 WAIT: Final = "WAIT"
 DELAY: Final = "DELAY"
 UNIQ_KEY: Final = "UNIQ_KEY"
+_UNIQ_KEY_IS: Final = UNIQ_KEY + NAME_SEPARATOR
+_AND_WAIT: Final = f"{PROPERTY_SEPARATOR}{WAIT}{NAME_SEPARATOR}true"
+_AND_NO_WAIT: Final = f"{PROPERTY_SEPARATOR}{WAIT}{NAME_SEPARATOR}false"
 CLUSTER: Final = "CLUSTER"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 REAL_TOPIC: Final = "REAL_TOPIC"
@@ -222,16 +225,17 @@ class Message:
         :param more: properties that the client adds.
         :raises MessageError: the text is larger than brokers accept.
         """
-        pairs = {**self.properties, **(more or {})}
-        pairs[UNIQ_KEY] = unique_key
-        pairs[WAIT] = "true" if self.wait_stored else "false"
+        text = f"{_UNIQ_KEY_IS}{unique_key}{_AND_WAIT if self.wait_stored else _AND_NO_WAIT}"
+        if self.properties or more:
+            text = (
+                f"{join_properties({**self.properties, **(more or {})})}{PROPERTY_SEPARATOR}{text}"
+            )
         if self.tags:
-            pairs[TAGS] = self.tags
-        if self.key_list:
-            pairs[KEYS] = " ".join(self.key_list)
+            text += f"{PROPERTY_SEPARATOR}{TAGS}{NAME_SEPARATOR}{self.tags}"
+        if self.keys:
+            text += f"{PROPERTY_SEPARATOR}{KEYS}{NAME_SEPARATOR}{' '.join(self.key_list)}"
         if self.delay_level:
-            pairs[DELAY] = str(self.delay_level)
-        text = join_properties(pairs)
+            text += f"{PROPERTY_SEPARATOR}{DELAY}{NAME_SEPARATOR}{self.delay_level:d}"
         if (
             len(text) > PROPERTIES_SIZE_MAX // 4
             and (size := len(text.encode())) > PROPERTIES_SIZE_MAX
