@@ -6,10 +6,11 @@ May import: admin, client, protocol.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from typing import Any, Final, Self, Unpack
 
 from roquet.admin.cluster import AdminClient
+from roquet.client._consume.topic_patterns import Topics
 from roquet.client._net.session_user import SessionUser
 from roquet.client._send.encoder import MessageFields
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
@@ -17,7 +18,6 @@ from roquet.client.consumer import Consumer, ConsumerOptions
 from roquet.client.producer import TIMEOUT_MS, Producer, ProducerOptions
 from roquet.client.pull_consumer import PullConsumer, PullOptions
 from roquet.client.received import ReceivedMessage
-from roquet.client.selector import Sql
 from roquet.client.send_result import SendResult
 from roquet.client.transactions import Check, TransactionProducer
 from roquet.protocol.records.message import Message
@@ -73,7 +73,7 @@ class Client(SessionUser):
     def consumer(
         self,
         group: str,
-        topics: str | Iterable[str] | Mapping[str, str | Sql],
+        topics: Topics,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """A member of a consumer group, not started yet. The arguments are those of `Consumer`.

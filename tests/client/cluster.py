@@ -424,7 +424,13 @@ class FakeCluster:
         self.listed: set[str] = set()
         self.route_requests: list[str] = []
         self.name_server_host = sim.host(NAME_SERVER.partition(":")[0])
-        server = Server({RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route})
+        server = Server(
+            {
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topic_list,
+                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._own_topics,
+            }
+        )
         self.name_server_host.call(lambda: server.listen("0.0.0.0", 9876))
         self.client = sim.host(CLIENT)
 
@@ -464,6 +470,13 @@ class FakeCluster:
             tuple(QueueData(name, counts[name], counts[name], READ_WRITE) for name in addresses),
         )
         return request.answer(0, body=dump_ascii(route.to_json()))
+
+    def _topic_list(self, request: Command, _: Connection) -> Answer:
+        return request.answer(0, body=dump_bytes({"topicList": list(self.topics)}))
+
+    def _own_topics(self, request: Command, _: Connection) -> Answer:
+        names = ["C", *sorted({broker.name for broker in self.brokers})]
+        return request.answer(0, body=dump_bytes({"topicList": names}))
 
     def run(
         self,

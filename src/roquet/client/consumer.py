@@ -28,6 +28,7 @@ from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffe
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
 from roquet.client._consume.send_back import NoSendBack, SendBack
+from roquet.client._consume.topic_patterns import Topics, split_topics
 from roquet.client._consume.trace import ConsumeTrace
 from roquet.client._net.arguments import check_number
 from roquet.client._net.session_user import SessionUser
@@ -84,8 +85,9 @@ class Consumer(SessionUser):
         started client whose session is shared.
     :param group: the name of the consumer group.
     :param topics: a topic, several topics, or a mapping of topics to filters: `*`, tags joined by
-        `||`, or `Sql`. All members of a group must have the same subscriptions
-        (docs/pitfalls.md#trap-59).
+        `||`, or `Sql`. A compiled pattern, alone or in the mapping, stands for all topics of
+        applications whose whole name matches; they are looked for every 30 s. All members of a
+        group must have the same subscriptions and patterns (docs/pitfalls.md#trap-59).
     :param start: where a group begins that has no stored offset: "earliest", the beginning of each
         queue; "latest", its end; or a store time (a datetime without zone is local time). For a
         young topic brokers answer offset 0 instead of none, so a new group gets all of it
@@ -125,7 +127,7 @@ class Consumer(SessionUser):
         self,
         name_server: NameServers | ClientConfig | SessionUser,
         group: str,
-        topics: str | Iterable[str] | Mapping[str, str | Sql],
+        topics: Topics,
         start: Start = "latest",
         *,
         ordered: bool = False,
@@ -182,11 +184,14 @@ class Consumer(SessionUser):
         self._messages = MessageStream(
             self._prefetch, self._redelivery, uncompressed_max, expires, self._trace
         )
+        named, patterns = split_topics(topics)
         retry_topic = None if broadcast else RETRY_PREFIX + group
         context = MemberContext(
             session,
             group,
-            subscriptions_to(topics, retry_topic, session.runtime.now_ms()),
+            subscriptions_to(
+                named, retry_topic, session.runtime.now_ms(), has_patterns=bool(patterns)
+            ),
             offsets,
             self._prefetch,
             start,
@@ -196,6 +201,7 @@ class Consumer(SessionUser):
             batch_size,
             limits or PrefetchLimits(),
             auto_commit,
+            patterns,
         )
         self._member = Member(context)
         self._tasks = Tasks()
@@ -382,6 +388,39 @@ class Consumer(SessionUser):
     def assigned(self) -> frozenset[MessageQueue]:
         """The queues that are assigned to this member now."""
         return self._member.assignment.queues()
+
+    # subscriptions
+
+    async def subscribe(self, topic: str, filter: str | Sql = "*") -> None:  # noqa: A002 - API
+        """Subscribe to one more topic, or change the filter of a topic.
+
+        This returns when the brokers know the subscription, and the queues that this member gets
+        are assigned. Messages that were prefetched with another filter are delivered. All members
+        of the group must change their subscriptions (docs/pitfalls.md#trap-59). If the caller is
+        cancelled, a change that has begun is finished.
+
+        :raises ConfigError: the filter cannot be used; or it is SQL92, and a broker is too old.
+        :raises MessageError: the topic's name is not allowed.
+        :raises ResponseError: a broker refuses the SQL92 expression.
+        :raises AccessDenied: a broker refuses the heartbeat; the change was taken back.
+        :raises RoquetError: no name server answers.
+        """
+        self._require_open()
+        await self._member.subscriptions.subscribe(topic, filter)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic: its queues go, and their offsets are stored.
+
+        If the caller is cancelled, this is finished.
+
+        :raises ConfigError: the topic is not subscribed, or a pattern matches it.
+        """
+        self._require_open()
+        await self._member.subscriptions.unsubscribe(topic)
+
+    def subscriptions(self) -> dict[str, str | Sql]:
+        """The topics that are subscribed now, those of patterns included, with their filters."""
+        return self._member.subscriptions.filters()
 
     # control of the assigned queues
 

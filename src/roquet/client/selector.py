@@ -57,12 +57,17 @@ def subscription_to(topic: str, selector: str | Sql | None, version: int = 0) ->
 
 
 def subscriptions_to(
-    topics: str | Iterable[str] | Mapping[str, str | Sql], retry_topic: str | None, version: int
+    topics: str | Iterable[str] | Mapping[str, str | Sql],
+    retry_topic: str | None,
+    version: int,
+    *,
+    has_patterns: bool = False,
 ) -> dict[str, Subscription]:
     """The subscription of each topic.
 
     :param retry_topic: the group's retry topic, which every member subscribes to; None if the
         group broadcasts.
+    :param has_patterns: whether patterns select topics, too.
     :raises ConfigError: there is no topic, or an SQL92 expression is empty.
     :raises MessageError: a topic's name is not allowed.
     """
@@ -71,7 +76,7 @@ def subscriptions_to(
     wanted: dict[str, str | Sql] = (
         dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, ALL)
     )
-    if not wanted:
+    if not wanted and not has_patterns:
         raise ConfigError("a consumer needs at least one topic")
     for topic in wanted:
         check_topic(topic)

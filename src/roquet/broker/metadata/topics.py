@@ -19,13 +19,13 @@ from roquet.protocol.records.message import (
     BENCHMARK_TOPIC,
     DEAD_LETTER_PREFIX,
     DEFAULT_TOPIC,
-    NOT_SENDABLE,
     OFFSET_MOVED_TOPIC,
     READ_WRITE,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
-    TRACE_TOPIC,
+    SYSTEM_PREFIX,
+    SYSTEM_TOPICS,
     Permission,
     check_topic,
     reply_topic,
@@ -33,10 +33,8 @@ from roquet.protocol.records.message import (
 
 SCHEDULE_QUEUES: Final = 18
 """Apache's number of queues of the schedule topic, whatever levels are configured."""
-SYSTEM_PREFIX: Final = "rmq_sys_"
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
-_SYSTEM: Final = NOT_SENDABLE | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 _INHERIT_ONLY: Final = int(Permission.INHERIT)
 _INHERITABLE: Final = READ_WRITE | _INHERIT_ONLY
 
@@ -92,7 +90,7 @@ class TopicRegistry:
         self._now_ms = now_ms
         self._limits = limits or Limits()
         self._topics = {topic.name: topic for topic in at_start}
-        self._system = _SYSTEM | self._topics.keys()
+        self._system = SYSTEM_TOPICS | self._topics.keys()
         self._auto_create = auto_create
         self.topics: Final[Mapping[str, TopicConfig]] = MappingProxyType(self._topics)
         self.version = DataVersion(now_ms())

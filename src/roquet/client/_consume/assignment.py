@@ -190,6 +190,12 @@ class Assignment:
         """
         current = self.queues(subscription.topic)
         await self.drop(sorted(current - wanted))
+        for queue in current & wanted & self._running.keys():
+            running = self._running[queue]
+            if running.fetcher.subscription != subscription:
+                running.task.cancel()
+                running.fetcher.subscription = subscription
+                self._run(queue, running.fetcher)
         added = sorted(wanted - current)
         locked = added
         if self._locks is not None:

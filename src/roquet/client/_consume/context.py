@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roquet.allocation import AllocationStrategy
@@ -10,6 +9,7 @@ from roquet.client._consume.offsets import OffsetStore, Start
 from roquet.client._consume.prefetch import PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.statistics import MemberStatistics
+from roquet.client._consume.topic_patterns import TopicPatterns
 from roquet.client._net.session import Session
 from roquet.protocol.bodies.tables import Subscription
 
@@ -18,13 +18,14 @@ from roquet.protocol.bodies.tables import Subscription
 class MemberContext:
     """What the parts of a group member share.
 
-    `subscriptions` are by topic. `offsets` stores the group's offsets, `prefetch` gets the messages
-    that are pulled. The other fields are parameters of `Consumer`.
+    `subscriptions` are by topic; they change while the member runs. `offsets` stores the group's
+    offsets, `prefetch` gets the messages that are pulled. The other fields are parameters of
+    `Consumer`.
     """
 
     session: Session
     group: str
-    subscriptions: Mapping[str, Subscription]
+    subscriptions: dict[str, Subscription]
     offsets: OffsetStore
     prefetch: PrefetchBuffer
     start: Start
@@ -34,4 +35,5 @@ class MemberContext:
     batch_size: int
     limits: PrefetchLimits
     auto_commit: bool = True
+    patterns: TopicPatterns = field(default_factory=TopicPatterns)
     statistics: MemberStatistics = field(default_factory=MemberStatistics)

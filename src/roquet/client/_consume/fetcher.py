@@ -63,7 +63,7 @@ class QueueFetcher:
     ) -> None:
         self._context = context
         self._queue = queue
-        self._subscription = subscription
+        self.subscription = subscription
         self._limits = limits
         self._position = PullPosition(start)
         self._end: tuple[int, float] | None = None
@@ -201,7 +201,7 @@ class QueueFetcher:
             self._queue, self._ask, self._addresses
         )
         self._pulled_ms = self._context.session.runtime.now_ms()
-        result = pull_result(response, at.address, self._subscription)
+        result = pull_result(response, at.address, self.subscription)
         if at.is_master:
             self._end = result.max_offset, now_s()
         if self._streak.ended():
@@ -228,7 +228,7 @@ class QueueFetcher:
             self._position.offset,
             self._context.batch_size,
             flags,
-            self._subscription,
+            self.subscription,
             HOLD_MS,
             commit_offset,
         )
@@ -296,6 +296,8 @@ class QueueFetcher:
         )
         # Before the pause, so that no offset after next_offset is committed meanwhile.
         self._begin_at(result.next_offset)
+        # A seek or another filter may end this before the offset is stored below.
+        self._context.offsets.forget(self._queue)
         await asyncio.sleep(self._position.advance(result, 0) / 1000)
         if self._context.auto_commit:
             await self._context.offsets.reset(self._queue, result.next_offset)

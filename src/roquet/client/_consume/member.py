@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
 from roquet.client._consume.assignment import Assignment
@@ -11,15 +10,12 @@ from roquet.client._consume.offsets import consume_from_where
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.rebalancer import LOOK_PERIOD_S, Rebalancer
 from roquet.client._consume.statistics import SAMPLE_PERIOD_S
+from roquet.client._consume.subscription_changes import MATCH_PERIOD_S, SubscriptionChanges
 from roquet.client._net.broker_requests import MemberCallbacks
 from roquet.client._net.tasks import Tasks, every
-from roquet.client.selector import check_filter
 from roquet.common.loop_time import now_s
-from roquet.errors import RouteNotFound
 from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData
-from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
-
-log = logging.getLogger(__name__)
+from roquet.protocol.records.message import MessageQueue
 
 STORE_PERIOD_S: Final = 5.0
 LOCKS_CHECK_S: Final = 1.0
@@ -36,6 +32,7 @@ class Member:
         self.assignment = Assignment(context, self._locks)
         self._rebalancer = Rebalancer(context, self.assignment)
         self._tasks = Tasks()
+        self.subscriptions = SubscriptionChanges(context, self._rebalancer, self._tasks)
         self._has_joined = False
         self._started_ms = 0
 
@@ -48,10 +45,7 @@ class Member:
         group = self._context.group
         self._started_ms = self._session.runtime.now_ms()
         await self._context.offsets.open()
-        await self._look_up_routes()
-        for subscription in self._context.subscriptions.values():
-            if not subscription.is_by_tag:
-                await check_filter(self._session, group, subscription)
+        await self.subscriptions.prepare()
         data = ConsumerData(
             group,
             message_model=BROADCASTING if self._context.broadcast else CLUSTERING,
@@ -76,6 +70,9 @@ class Member:
         self._tasks.start(self._rebalancer.run(), f"rebalance of {group}")
         look = every(LOOK_PERIOD_S, self._rebalancer.look_for_topics, "looking for topics")
         self._tasks.start(look, f"topics of {group}")
+        if self._context.patterns:
+            match = every(MATCH_PERIOD_S, self.subscriptions.follow_patterns, "matching topics")
+            self._tasks.start(match, f"patterns of {group}")
         store = every(STORE_PERIOD_S, self.assignment.store_offsets, "storing offsets")
         self._tasks.start(store, f"offsets of {group}")
         samples = every(SAMPLE_PERIOD_S, self._sample, "sampling statistics")
@@ -118,19 +115,6 @@ class Member:
                 "-1" if totals.total_size_max is None else str(totals.total_size_max >> 20)
             ),
         }
-
-    async def _look_up_routes(self) -> None:
-        for topic in self._context.subscriptions:
-            try:
-                await self._session.routes.refresh(topic)
-            except RouteNotFound as error:
-                if not topic.startswith(RETRY_PREFIX):
-                    log.warning(
-                        "topic not found, the consumer waits for it: group=%s topic=%s error=%s",
-                        self._context.group,
-                        topic,
-                        error,
-                    )
 
     async def leave(self) -> None:
         """Stop pulling, store the offsets, and leave the group.

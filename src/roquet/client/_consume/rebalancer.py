@@ -39,7 +39,8 @@ class Rebalancer:
     servers list. Without a list of members the assignment does not change
     (docs/protocol/consuming.md#rebalance).
 
-    Invariant: a queue in `_resets` is not assigned again until its new offset is stored.
+    Invariant: one rebalance is made at a time. A queue in `_resets` is not assigned again until its
+    new offset is stored.
     """
 
     def __init__(self, context: MemberContext, assignment: Assignment) -> None:
@@ -47,6 +48,7 @@ class Rebalancer:
         self._session = context.session
         self._group = context.group
         self._assignment = assignment
+        self._turn = asyncio.Lock()
         self._resets: dict[MessageQueue, int] = {}
         self._is_incomplete = False
         """Another member has a lock that this one needs."""
@@ -60,7 +62,8 @@ class Rebalancer:
         while True:
             is_soon = self._is_incomplete or self._resets
             await pause(self.due, SOON_S if is_soon else PERIOD_S)
-            await self._carry_out_resets()
+            async with self._turn:
+                await self._carry_out_resets()
             await attempt(self.rebalance(), f"rebalancing group {self._group}")
 
     async def rebalance(self) -> None:
@@ -68,10 +71,19 @@ class Rebalancer:
 
         :raises PeerError: a topic's route cannot be used; the other topics are rebalanced.
         """
+        async with self._turn:
+            await self._rebalance()
+
+    async def _rebalance(self) -> None:
         self._is_incomplete = False
         self._unknown.clear()
         wrong: PeerError | None = None
-        for topic, subscription in self._context.subscriptions.items():
+        subscriptions = dict(self._context.subscriptions)
+        held = self._assignment.queues()
+        await self._assignment.drop(
+            sorted(each for each in held if each.topic not in subscriptions)
+        )
+        for topic, subscription in subscriptions.items():
             try:
                 wanted = await self._allocated(topic)
             except PeerError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import MutableMapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from roquet.client._net.broker_requests import CheckBackHandler, MemberCallbacks
@@ -12,7 +13,7 @@ from roquet.client._net.name_servers import Call
 from roquet.client._net.route_table import RouteTable
 from roquet.client._net.tasks import Tasks, attempt, pause
 from roquet.errors import AccessDenied, ConfigError
-from roquet.protocol.bodies.tables import Heartbeat
+from roquet.protocol.bodies.tables import Heartbeat, Subscription
 from roquet.protocol.headers.members import UnregisterClientHeader
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode
@@ -74,6 +75,13 @@ class Heartbeats:
                 "client id; give the second consumer a session of its own"
             )
         self.consumers[group] = member
+
+    def subscribe(self, group: str, subscriptions: tuple[Subscription, ...]) -> None:
+        """Change what the next heartbeats say about the subscriptions of a consumer group."""
+        member = self.consumers[group]
+        self.consumers[group] = replace(
+            member, data=replace(member.data, subscriptions=subscriptions)
+        )
 
     async def run(self) -> None:
         """Send heartbeats forever. One before its time is followed by a rebalance."""

@@ -135,6 +135,10 @@ NOT_SENDABLE: Final = frozenset(
     )
 )
 """Topics to which clients cannot send (docs/protocol/messages.md#system-topics)."""
+SYSTEM_TOPICS: Final = NOT_SENDABLE | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+"""Topics of every broker that belong to no application."""
+SYSTEM_PREFIX: Final = "rmq_sys_"
+"""How other topics begin that belong to no application."""
 
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 

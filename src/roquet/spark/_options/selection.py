@@ -10,12 +10,10 @@ from typing import Final
 
 from roquet.errors import OptionError
 from roquet.protocol.records.message import (
-    BENCHMARK_TOPIC,
     DEAD_LETTER_PREFIX,
-    DEFAULT_TOPIC,
-    NOT_SENDABLE,
     RETRY_PREFIX,
-    TRACE_TOPIC,
+    SYSTEM_PREFIX,
+    SYSTEM_TOPICS,
     MessageQueue,
     reply_topic,
 )
@@ -23,8 +21,7 @@ from roquet.spark._options.queue_json import members, queue_id_of, tree_of
 from roquet.spark._options.values import topics
 
 _FORMS: Final = ("subscribe", "subscribePattern", "assign")
-_SYSTEM: Final = NOT_SENDABLE | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
-_SYSTEM_PREFIXES: Final = ("rmq_sys_", RETRY_PREFIX, DEAD_LETTER_PREFIX)
+_SYSTEM_PREFIXES: Final = (SYSTEM_PREFIX, RETRY_PREFIX, DEAD_LETTER_PREFIX)
 _ASSIGN_FORM: Final = 'JSON such as {"orders":{"broker-a":[0,1]}}'
 
 
@@ -86,7 +83,7 @@ class Selection:
         """
         if self.pattern is None:
             return self.topics
-        hidden = _SYSTEM | set(own) | {reply_topic(name) for name in own}
+        hidden = SYSTEM_TOPICS | set(own) | {reply_topic(name) for name in own}
         return tuple(
             sorted(
                 topic for topic in existing if self.has_topic(topic) and self._shows(topic, hidden)

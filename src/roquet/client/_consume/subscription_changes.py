@@ -1,0 +1,200 @@
+"""The subscriptions of a member: they change while it runs, and follow patterns of topics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from roquet.client._consume.context import MemberContext
+from roquet.client._consume.rebalancer import Rebalancer
+from roquet.client._net.tasks import Tasks, attempt
+from roquet.client.selector import Sql, check_filter, subscription_to
+from roquet.errors import AccessDenied, ClientStateError, ConfigError, RouteNotFound
+from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.records.message import RETRY_PREFIX, check_topic
+from roquet.protocol.remoting.codes import RequestCode
+
+log = logging.getLogger(__name__)
+
+MATCH_PERIOD_S: Final = 30.0
+"""Period in which a name server is asked for topics that match a pattern."""
+MISSING_MAX: Final = 3
+"""A matched topic is dropped when so many lists in a row lack it. A name server that has just been
+started lists a topic only when its brokers have registered, every 30 s."""
+
+
+class SubscriptionChanges:
+    """Changes the subscriptions of a running member.
+
+    Every change is told to the brokers by a heartbeat, before the rebalance that carries it out. A
+    change that has begun is finished even if the caller is cancelled.
+
+    Invariant: one change is made at a time. The version of a subscription grows when it changes.
+    """
+
+    def __init__(self, context: MemberContext, rebalancer: Rebalancer, tasks: Tasks) -> None:
+        self._context = context
+        self._session = context.session
+        self._rebalancer = rebalancer
+        self._tasks = tasks
+        self._turn = asyncio.Lock()
+        self._missing: Counter[str] = Counter()
+        """Of each topic that matched a pattern: how many lists in a row lacked it."""
+
+    def filters(self) -> dict[str, str | Sql]:
+        """The topics that are subscribed now, with their filters."""
+        return {
+            topic: each.expression if each.is_by_tag else Sql(each.expression)
+            for topic, each in self._context.subscriptions.items()
+            if topic != self._retry_topic
+        }
+
+    async def prepare(self) -> None:
+        """Find the topics that match, look up routes, and check filters, before the member joins.
+
+        Raises as `Consumer.start`.
+        """
+        for topic, selector in (await self._matching()).items():
+            if topic not in self._context.subscriptions:
+                self._missing[topic] = 0
+                self._context.subscriptions[topic] = self._subscription(topic, selector)
+        for subscription in self._context.subscriptions.values():
+            await self._check(subscription)
+
+    async def subscribe(self, topic: str, selector: str | Sql) -> None:
+        """Raises as `Consumer.subscribe`."""
+        check_topic(topic)
+        if topic == self._retry_topic:
+            raise ConfigError(f"topic {topic}: the member is subscribed to its retry topic anyway")
+        subscription = self._subscription(topic, selector)
+        await self._check(subscription)
+        await self._finish({topic: subscription})
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Raises as `Consumer.unsubscribe`."""
+        if topic not in self.filters():
+            raise ConfigError(
+                f"topic {topic} is not subscribed: `Consumer.subscriptions()` has those that are"
+            )
+        if topic in self._missing:
+            raise ConfigError(f"topic {topic} matches a pattern: it would be subscribed again")
+        await self._finish({}, [topic])
+
+    async def follow_patterns(self) -> None:
+        """Subscribe to topics that match a pattern and are new, and drop those that are gone.
+
+        :raises RoquetError: no name server answers, or a broker refuses the filter of a new topic.
+        """
+        found = await self._matching()
+        for topic in self._missing:
+            self._missing[topic] = 0 if topic in found else self._missing[topic] + 1
+        gone = [topic for topic, missing in self._missing.items() if missing >= MISSING_MAX]
+        added = {
+            topic: self._subscription(topic, selector)
+            for topic, selector in found.items()
+            if topic not in self._context.subscriptions
+        }
+        for subscription in added.values():
+            await self._check(subscription)
+        if added or gone:
+            log.info(
+                "topics that match a pattern changed: group=%s added=%s gone=%s",
+                self._context.group,
+                ",".join(sorted(added)),
+                ",".join(sorted(gone)),
+            )
+            for topic in gone:
+                del self._missing[topic]
+            if not await self._change(added, gone):
+                self._missing.update(dict.fromkeys(added, 0))
+
+    @property
+    def _retry_topic(self) -> str:
+        return RETRY_PREFIX + self._context.group
+
+    async def _matching(self) -> dict[str, str | Sql]:
+        if not self._context.patterns:
+            return {}
+        routes = self._session.routes
+        own = await routes.topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        return self._context.patterns.matching(await routes.topics(), own)
+
+    def _subscription(self, topic: str, selector: str | Sql) -> Subscription:
+        return subscription_to(topic, selector, self._version_after(topic))
+
+    def _version_after(self, topic: str) -> int:
+        """A version that is higher than that of the topic's subscription."""
+        known = self._context.subscriptions.get(topic)
+        return max(self._session.runtime.now_ms(), 0 if known is None else known.version + 1)
+
+    async def _check(self, subscription: Subscription) -> None:
+        """Look up the topic's route, and have its brokers check an SQL92 expression."""
+        topic = subscription.topic
+        try:
+            await self._session.routes.refresh(topic)
+        except RouteNotFound as error:
+            if not topic.startswith(RETRY_PREFIX):
+                log.warning(
+                    "topic not found, the consumer waits for it: group=%s topic=%s error=%s",
+                    self._context.group,
+                    topic,
+                    error,
+                )
+        if not subscription.is_by_tag:
+            await check_filter(self._session, self._context.group, subscription)
+
+    async def _finish(
+        self, added: Mapping[str, Subscription], removed: Collection[str] = ()
+    ) -> None:
+        """Make a change, also if the caller is cancelled.
+
+        :raises AccessDenied: a broker refuses the change, which was taken back.
+        :raises ClientStateError: the consumer was closed meanwhile.
+        """
+        denials: list[AccessDenied] = []
+
+        async def change() -> None:
+            denials.extend(await self._change(added, removed))
+
+        changing = self._tasks.start(change(), f"subscriptions of {self._context.group}")
+        await asyncio.wait([changing])
+        if changing.cancelled():
+            raise ClientStateError("the consumer was closed before its subscriptions changed")
+        if denials:
+            raise denials[0]
+
+    async def _change(
+        self, added: Mapping[str, Subscription], removed: Collection[str]
+    ) -> list[AccessDenied]:
+        """Add and remove subscriptions; return the errors of brokers that deny those added.
+
+        Then nothing is added: these brokers would not know this member any more.
+        """
+        async with self._turn:
+            subscriptions = self._context.subscriptions
+            before = {topic: subscriptions[topic] for topic in added if topic in subscriptions}
+            for topic in removed:
+                subscriptions.pop(topic, None)
+            for topic, subscription in added.items():
+                subscriptions[topic] = replace(
+                    subscription, version=max(subscription.version, self._version_after(topic))
+                )
+            denials = await self._tell_brokers()
+            if denials and added:
+                for topic in added:
+                    version = self._version_after(topic)
+                    del subscriptions[topic]
+                    if topic in before:
+                        subscriptions[topic] = replace(before[topic], version=version)
+                await self._tell_brokers()
+            await attempt(self._rebalancer.rebalance(), f"rebalancing group {self._context.group}")
+            return denials if added else []
+
+    async def _tell_brokers(self) -> list[AccessDenied]:
+        membership = self._session.membership
+        membership.subscribe(self._context.group, tuple(self._context.subscriptions.values()))
+        return await membership.beat()
