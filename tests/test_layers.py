@@ -61,9 +61,9 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         },
         "storetool": {"read": "files", "check": "files read state"},
         "client": {
-            "_net": "config received",
+            "_net": "config hook received",
             "_send": "_net received send_result",
-            "_consume": "_net _send received selector",
+            "_consume": "_net _send hook received selector",
         },
         "broker": {
             "config": "",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from roquet.client._consume.pull_result import PullResult, PullStatus
     from roquet.client.config import ClientConfig
     from roquet.client.consumer import Consumer
+    from roquet.client.hook import CallEvent, ConsumeEvent, ConsumeOutcome, Hook, SendEvent
     from roquet.client.producer import Producer
     from roquet.client.pull_consumer import PullConsumer
     from roquet.client.received import ReceivedMessage
@@ -52,17 +53,21 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "CallEvent",
     "CallTimeout",
     "Client",
     "ClientConfig",
     "ClientStateError",
     "ConfigError",
     "ConnectionClosed",
+    "ConsumeEvent",
+    "ConsumeOutcome",
     "Consumer",
     "CorruptRecord",
     "Credentials",
     "DamagedBody",
     "FilterError",
+    "Hook",
     "Message",
     "MessageError",
     "MessageQueue",
@@ -77,6 +82,7 @@ __all__ = [
     "ResponseError",
     "RoquetError",
     "RouteNotFound",
+    "SendEvent",
     "SendResult",
     "SendStatus",
     "Sql",
@@ -92,10 +98,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CallEvent": "client.hook",
     "Client": "cluster",
     "ClientConfig": "client.config",
+    "ConsumeEvent": "client.hook",
+    "ConsumeOutcome": "client.hook",
     "Consumer": "client.consumer",
     "Credentials": "protocol.remoting.signing",
+    "Hook": "client.hook",
     "PrefetchLimits": "client._consume.pull_flow",
     "Message": "protocol.records.message",
     "MessageQueue": "protocol.records.message",
@@ -104,6 +114,7 @@ _HOMES = {
     "PullResult": "client._consume.pull_result",
     "PullStatus": "client._consume.pull_result",
     "ReceivedMessage": "client.received",
+    "SendEvent": "client.hook",
     "SendResult": "client.send_result",
     "SendStatus": "client.send_result",
     "Sql": "client.selector",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypedDict, Unpack
 
+from roquet.client.hook import Hook, check_hooks
 from roquet.common.runtime import Runtime
 from roquet.errors import ConfigError
 from roquet.protocol.remoting.signing import Credentials
@@ -25,6 +26,7 @@ class ClientOptions(TypedDict, total=False):
     tls: Tls | None
     client_id: str | None
     runtime: Runtime | None
+    hooks: Sequence[Hook]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class ClientConfig:
     :param client_id: the id of the client, `address@anything`. No two clients may have the same,
         so a config with an id is for one client. None: each client gets a random one.
     :param runtime: clock and random numbers; simulations replace them.
+    :param hooks: objects that are told of each send, delivery and request (`Hook`).
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
@@ -53,6 +56,7 @@ class ClientConfig:
     # None and not a new Runtime: tasks of Spark, which get copies of a config, would all draw the
     # same random numbers for their ids.
     runtime: Runtime | None = None
+    hooks: Sequence[Hook] = ()
 
     def __post_init__(self) -> None:
         given = self.name_server
@@ -72,6 +76,7 @@ class ClientConfig:
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise ConfigError(f"{name} is {value!r}: give a {kind.__name__}, or None")
+        object.__setattr__(self, "hooks", check_hooks(self.hooks))
         if self.client_id == "":
             raise ConfigError("client_id is empty: give an id, or None for a random one")
 

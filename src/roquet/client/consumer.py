@@ -12,6 +12,7 @@ from typing import Final, Self, Unpack
 from roquet.allocation import AllocationStrategy, Averagely, check_strategy
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.handlers import Handler, HandlerRun
+from roquet.client._consume.hooked_stream import HookedMessageStream
 from roquet.client._consume.in_progress import CHECK_PERIOD_S
 from roquet.client._consume.local_offsets import LocalOffsets
 from roquet.client._consume.member import Member
@@ -31,6 +32,7 @@ from roquet.client._consume.send_back import NoSendBack, SendBack
 from roquet.client._consume.topic_patterns import Topics, split_topics
 from roquet.client._consume.trace import ConsumeTrace
 from roquet.client._net.arguments import check_number
+from roquet.client._net.hooks import ConsumeHooks
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import Tasks, every
 from roquet.client._send.trace import TraceSender, trace_topic_of
@@ -115,9 +117,9 @@ class Consumer(SessionUser):
     :param auto_commit: store offsets every 5 s, with pulls, and when a queue is taken away. With
         False, only `commit` stores offsets; not even closing does.
     :param trace: send records of each message to the trace topic, as `Producer` does.
-    :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`. A broadcasting
-        member needs a `client_id` that is the same after a restart, because it names the folder
-        of the offsets (docs/pitfalls.md#trap-65).
+    :param client: `credentials`, `tls`, `client_id`, `runtime`, `hooks` of `ClientConfig`. A
+        broadcasting member needs a `client_id` that is the same after a restart, because it names
+        the folder of the offsets (docs/pitfalls.md#trap-65).
     :raises ConfigError: an argument cannot be used; the message names it. `broadcast` needs
         `client_id`, `offsets_folder` needs `broadcast`.
     :raises MessageError: a topic or group name is not allowed.
@@ -181,8 +183,10 @@ class Consumer(SessionUser):
             if trace_topic is None
             else ConsumeTrace(TraceSender(session, group, "CONSUME", trace_topic))
         )
-        self._messages = MessageStream(
-            self._prefetch, self._redelivery, uncompressed_max, expires, self._trace
+        of_stream = (self._prefetch, self._redelivery, uncompressed_max, expires, self._trace)
+        hooks = ConsumeHooks.of(self.config.hooks, session.client_id, group)
+        self._messages = (
+            MessageStream(*of_stream) if hooks is None else HookedMessageStream(*of_stream, hooks)
         )
         named, patterns = split_topics(topics)
         retry_topic = None if broadcast else RETRY_PREFIX + group
@@ -250,6 +254,7 @@ class Consumer(SessionUser):
 
     async def _on_close(self) -> None:
         """Store the offsets, then leave the group."""
+        self._messages.close()
         await self._tasks.close()
         await self._redelivery.finish()
         if self._trace is not None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Unpack
 
 from roquet.client._net.arguments import check_number
 from roquet.client._net.broker_requests import CheckBackHandler
+from roquet.client._net.hooks import SendHooks
 from roquet.client._net.replies import reply_properties
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import deadline_after
-from roquet.client._send.encoder import MessageEncoder, MessageFields, check_message, message_of
+from roquet.client._send.encoder import (
+    MessageEncoder,
+    MessageFields,
+    check_message,
+    check_messages,
+    message_of,
+)
 from roquet.client._send.gatherer import BATCH_SIZE, Gatherer
 from roquet.client._send.queue_choice import QueueSelector, pick_of
 from roquet.client._send.sender import IN_FLIGHT_MAX, Sender, SendRules
@@ -82,7 +89,7 @@ class Producer(SessionUser):
         (docs/protocol/producing.md#choosing-a-queue).
     :param trace: send a record of each message to the trace topic, from which Apache's tools show
         what became of it: True, or the name of the topic if it is not `RMQ_SYS_TRACE_TOPIC`.
-    :param client: `credentials`, `tls`, `client_id`, `runtime` of `ClientConfig`.
+    :param client: `credentials`, `tls`, `client_id`, `runtime`, `hooks` of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     :raises MessageError: the group name is not allowed.
     """
@@ -127,6 +134,7 @@ class Producer(SessionUser):
         )
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
         self._encoder = MessageEncoder(unique_keys, Compression.of(compression, compress_from_size))
+        self._hooks = SendHooks.of(self.config.hooks, self._session.client_id, group)
         self._on_check_back: CheckBackHandler | None = None
         self._has_joined = False
         self._announced: set[str] = set()
@@ -181,6 +189,20 @@ class Producer(SessionUser):
         """
         self._require_open()
         message = message_of(topic, body, fields)
+        if self._hooks is None:
+            return await self._send(message, sharding_key, queue, timeout_ms)
+        with self._hooks.sending(message) as event:
+            result = await self._send(event.messages[0], sharding_key, queue, timeout_ms)
+            event.results = (result,)
+        return result
+
+    async def _send(
+        self,
+        message: Message,
+        sharding_key: str | None,
+        queue: MessageQueue | QueueSelector | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
         encoded = self._encoder.encode(message)
         pick = pick_of(encoded.topic, sharding_key, queue)
         time_ms = self._timeout_or_default(timeout_ms)
@@ -219,7 +241,24 @@ class Producer(SessionUser):
         :raises RoquetError: as `send`. If there are several requests, earlier ones are stored.
         """
         self._require_open()
-        encoded_batches = self._encoder.encode_batches(list(messages))
+        batch = list(messages)
+        if self._hooks is None:
+            return await self._send_batch(batch, sharding_key, queue, timeout_ms)
+        check_messages(batch)  # hooks get none that is refused
+        with self._hooks.sending(*batch) as event:
+            event.results = results = await self._send_batch(
+                event.messages, sharding_key, queue, timeout_ms
+            )
+        return results
+
+    async def _send_batch(
+        self,
+        messages: Sequence[Message],
+        sharding_key: str | None,
+        queue: MessageQueue | QueueSelector | None,
+        timeout_ms: int | None,
+    ) -> list[SendResult]:
+        encoded_batches = self._encoder.encode_batches(messages)
         pick = pick_of(encoded_batches[0].topic, sharding_key, queue)
         results: list[SendResult] = []
         for encoded in encoded_batches:
@@ -243,7 +282,19 @@ class Producer(SessionUser):
         :raises MessageError, RouteNotFound, ConnectionClosed, CallTimeout: nothing was sent.
         """
         self._require_open()
-        encoded = self._encoder.encode(message_of(topic, body, fields))
+        message = message_of(topic, body, fields)
+        if self._hooks is None:
+            return await self._send_one_way(message, sharding_key, queue)
+        with self._hooks.sending(message, is_one_way=True) as event:
+            return await self._send_one_way(event.messages[0], sharding_key, queue)
+
+    async def _send_one_way(
+        self,
+        message: Message,
+        sharding_key: str | None,
+        queue: MessageQueue | QueueSelector | None,
+    ) -> str:
+        encoded = self._encoder.encode(message)
         pick = pick_of(encoded.topic, sharding_key, queue)
         await self._sender.send_one_way(encoded, self._timeout_ms, pick)
         return encoded.unique_keys[0]
@@ -268,8 +319,12 @@ class Producer(SessionUser):
                         REPLY_TO_CLIENT: self._session.client_id,
                         TTL: str(timeout_ms),
                     }
-                    encoded = self._encoder.encode(message, properties)
-                    await self._sender.send(encoded, timeout_ms)
+                    await self._send_told(
+                        message,
+                        lambda message: self._sender.send(
+                            self._encoder.encode(message, properties), timeout_ms
+                        ),
+                    )
                     return await reply
         except TimeoutError:
             raise CallTimeout(
@@ -313,13 +368,27 @@ class Producer(SessionUser):
         message = message_of(topic, body, fields)
         if message.delay_level:
             raise MessageError("a reply cannot be delayed: delay_level must be 0")
-        encoded = replace(self._encoder.encode(message, properties), is_reply=True)
         queues = await self._routes.queues(topic, time_ms)
         # The broker of the request has a connection to the requester.
         nearest = next(
             (queue for queue in queues if queue.broker_name == request.queue.broker_name), None
         )
-        (result,) = await self._sender.send(encoded, time_ms, pick_of(topic, queue=nearest))
+
+        def send(message: Message) -> Awaitable[list[SendResult]]:
+            encoded = replace(self._encoder.encode(message, properties), is_reply=True)
+            return self._sender.send(encoded, time_ms, pick_of(topic, queue=nearest))
+
+        return await self._send_told(message, send)
+
+    async def _send_told(
+        self, message: Message, send: Callable[[Message], Awaitable[list[SendResult]]]
+    ) -> SendResult:
+        """Send one message, and tell the hooks."""
+        if self._hooks is None:
+            (result,) = await send(message)
+            return result
+        with self._hooks.sending(message) as event:
+            (result,) = event.results = await send(event.messages[0])
         return result
 
     async def queues(self, topic: str) -> list[MessageQueue]:

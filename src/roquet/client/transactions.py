@@ -174,8 +174,13 @@ class TransactionProducer(Producer):
             `check`.
         """
         self._require_open()
-        half = self._encoder.encode_half(message, self._group)
-        (stored,) = await self._sender.send(half, self._timeout_or_default(timeout_ms))
+        stored = await self._send_told(
+            message,
+            lambda message: self._sender.send(
+                self._encoder.encode_half(message, self._group),
+                self._timeout_or_default(timeout_ms),
+            ),
+        )
         state = TransactionState.ROLLBACK
         if stored.status is SendStatus.SEND_OK:
             state = TransactionState(await local(message, stored.message_id))

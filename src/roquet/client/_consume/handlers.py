@@ -7,6 +7,8 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import TypeAlias
 
 from roquet.client._consume.message_stream import MessageStream
@@ -89,7 +91,9 @@ class HandlerRun:
 
     async def _in_thread(self, message: ReceivedMessage) -> None:
         loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(self._pool, self._handler, message)
+        # with the context variables of this task, as `asyncio.to_thread` does
+        handle = partial(self._handler, message)
+        result = await loop.run_in_executor(self._pool, copy_context().run, handle)
         if inspect.isawaitable(result):  # of a lambda, say, that calls a coroutine function
             await result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 from roquet.client._consume.in_progress import InProgress
 from roquet.client._consume.prefetch import Delivery, PrefetchBuffer
@@ -22,6 +23,8 @@ class MessageStream:
     :param trace: traces the messages, if it is given.
     """
 
+    _kind: ClassVar[type[ReceivedMessage]] = ReceivedMessage
+
     def __init__(
         self,
         prefetch: PrefetchBuffer,
@@ -34,7 +37,7 @@ class MessageStream:
         self._redelivery = redelivery
         self._uncompressed_max = uncompressed_max
         self._trace = trace
-        self.in_progress = InProgress(consume_timeout_s, redelivery.failed)
+        self.in_progress = InProgress(consume_timeout_s, self._expired)
         self.stopped = prefetch.stopped
         """Set once no more messages are delivered."""
 
@@ -78,7 +81,9 @@ class MessageStream:
     def _open(self, delivery: Delivery) -> ReceivedMessage | None:
         """Decode the body of a message; None if it cannot be decoded."""
         try:
-            message = delivery.message(self._failed, self._settled, self._uncompressed_max)
+            message = delivery.message(
+                self._failed, self._settled, self._uncompressed_max, self._kind
+            )
             _ = message.body  # decoded here: the application gets no message that cannot be
         except MessageError as error:
             self._redelivery.unreadable(delivery, error)
@@ -95,3 +100,9 @@ class MessageStream:
     def _settled(self, delivery: Delivery) -> None:
         self.in_progress.remove(delivery)
         self._prefetch.settled(delivery)
+
+    def _expired(self, delivery: Delivery, delay_level: int) -> None:
+        self._redelivery.failed(delivery, delay_level)
+
+    def close(self) -> None:
+        """Called when the consumer is closed: what is not settled now does not count any more."""

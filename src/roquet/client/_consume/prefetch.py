@@ -57,12 +57,14 @@ class Delivery:
         failed: Callable[[Delivery, int], None],
         settled: Callable[[Delivery], None],
         uncompressed_max: int = UNCOMPRESSED_MAX,
+        kind: type[ReceivedMessage] = ReceivedMessage,
     ) -> ReceivedMessage:
         """The message as the application gets it.
 
         :param failed: called with the delay level if the application asks for another delivery.
         :param settled: called when the message is settled and its queue may continue.
         :param uncompressed_max: maximum size of the decompressed body in bytes.
+        :param kind: the class of the message.
         """
         counters = self.process_queue.counters
         counters.handed_out += 1
@@ -83,7 +85,7 @@ class Delivery:
                     return
                 settled(self)
 
-        return ReceivedMessage(
+        return kind(
             self.record,
             self.broker_name,
             self.reconsume_times,

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, Unpack
 
+from roquet.client._net.hooked_session import session_of
 from roquet.client._net.session import Session
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.errors import ClientStateError, ConfigError
@@ -48,7 +49,7 @@ class SessionUser:
             self._session = name_server._session
         else:
             self.config = ClientConfig.of(name_server, **options)
-            self._session = Session(self.config)
+            self._session = session_of(self.config)
         self._guests: list[SessionUser] = []
         """Those that share this session and are started, in the order of their start."""
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -61,6 +61,16 @@ def check_message(message: Message) -> None:
         raise wrong_type("message", message, "a Message")
 
 
+def check_messages(messages: Sequence[Message]) -> None:
+    """Check that messages can form a batch.
+
+    :raises MessageError: they cannot.
+    """
+    for message in messages:
+        check_message(message)
+    check_batch(messages)
+
+
 class MessageEncoder:
     """Encodes the messages of one producer. Each gets a unique key.
 
@@ -101,7 +111,5 @@ class MessageEncoder:
 
         :raises MessageError: the messages cannot form a batch, or one is too large.
         """
-        for message in messages:
-            check_message(message)
-        check_batch(messages)
+        check_messages(messages)
         return list(encode_batches(messages, [self._unique_keys.next() for _ in messages]))
