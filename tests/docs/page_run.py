@@ -52,6 +52,19 @@ class PageRun:
             runner.run(asyncio.wait_for(awaited, SECONDS_MAX))
 
 
+def code_tree(block: Block) -> ast.Module:
+    """The syntax tree of a block, in which `await` may stand outside of functions."""
+    tree = compile(
+        block.text,
+        name_of(block.page),
+        "exec",
+        ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+        dont_inherit=True,
+    )
+    assert isinstance(tree, ast.Module)
+    return tree
+
+
 def code_of(block: Block, text: str) -> CodeType:
     """Its code, with the page's line numbers."""
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
