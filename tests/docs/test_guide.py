@@ -1,17 +1,20 @@
 """What the guide shows works: its Python runs, its commands and settings exist, its tables have the
 code's defaults.
 
-The Python blocks of a page run in their order, in one namespace, against a cluster of their own.
-`await` outside of a function works, as in `python -m asyncio`. Blocks that begin with the name of a
-file (`# conftest.py`) are written to it, and pytest runs them. No Python block is left out.
+The Python blocks of a page run in their order, in one namespace: each page against a cluster of its
+own, and all pages one after the other against one cluster, as somebody reads them. `await` outside
+of a function works, as in `python -m asyncio`. Blocks that begin with the name of a file
+(`# conftest.py`) are written to it, and pytest runs them. No Python block is left out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +52,11 @@ LANGUAGES: Final = {"", "python", "sh", "properties", "text", "hex", "yaml"}
 
 
 def needs_spark(page: Path) -> bool:
-    return any("roquet.spark" in block.text for block in blocks(page, "python"))
+    return any(map(block_needs_spark, blocks(page, "python")))
+
+
+def block_needs_spark(block: Block) -> bool:
+    return "roquet.spark" in block.text
 
 
 def with_python() -> list[Any]:
@@ -66,22 +73,63 @@ every_page_of_the_guide = pytest.mark.parametrize("page", GUIDE, ids=name_of)
 # Python
 
 
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody in an empty folder, who has installed roquet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("user")
 @pytest.mark.parametrize("page", with_python())
 def test_every_python_block_runs(
-    page: Path,
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    page: Path, cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if needs_spark(page):
         request.getfixturevalue("spark")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     run = PageRun(cluster.name_server, tmp_path)
     run.blocks(blocks(page, "python"))
     if run.files:
         passes_under_pytest(tmp_path)
+
+
+@pytest.mark.usefixtures("user")
+def test_the_pages_run_one_after_the_other(cluster: Cluster, tmp_path: Path) -> None:
+    """Up to where each needs Spark, and without the files for pytest, which have their own cluster."""
+    for page in in_reading_order():
+        these = takewhile(lambda block: not block_needs_spark(block), blocks(page, "python"))
+        run_in_a_folder_of_its_own(page, list(these), cluster, tmp_path)
+
+
+@pytest.mark.usefixtures("user", "spark")
+@pytest.mark.spark
+@pytest.mark.long
+def test_the_pages_with_spark_run_after_the_others(cluster: Cluster, tmp_path: Path) -> None:
+    for page in in_reading_order():
+        run_in_a_folder_of_its_own(page, blocks(page, "python"), cluster, tmp_path)
+
+
+def test_the_reading_order_has_every_page_with_python() -> None:
+    order = in_reading_order()
+
+    assert order[0].name == "README.md"
+    assert set(order) == {page for page in GUIDE if blocks(page, "python")}
+
+
+def in_reading_order() -> list[Path]:
+    """The pages with Python in the order of docs/README.md; the project's own page comes first."""
+    start = DOCS / "README.md"
+    pages = dict.fromkeys((start.parent / file).resolve() for file, _ in links(start) if file)
+    return [page for page in pages if page in GUIDE and blocks(page, "python")]
+
+
+def run_in_a_folder_of_its_own(
+    page: Path, these: list[Block], cluster: Cluster, folder: Path
+) -> None:
+    own = folder / page.stem
+    own.mkdir()
+    with contextlib.chdir(own):
+        PageRun(cluster.name_server, own).blocks(these)
 
 
 def passes_under_pytest(folder: Path) -> None:
