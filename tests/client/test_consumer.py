@@ -247,16 +247,38 @@ def test_who_waits_for_a_message_when_the_consumer_stops_is_told(
             iteration = asyncio.ensure_future(anext(aiter(c), None))
             await asyncio.sleep(1)
             c.stop()
-            for wait in waits[:2]:
+            for wait in waits:
                 with pytest.raises(ClientStateError, match="was stopped"):
                     await wait
-            assert await waits[2] == []
             assert await iteration is None
             with pytest.raises(StopAsyncIteration):
                 await anext(c)
 
     fill(broker, 0)
     cluster.run(consume)
+
+
+def test_a_loop_over_batches_ends_when_the_consumer_is_stopped(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    seen: list[bytes] = []
+
+    async def all_batches(c: Consumer) -> None:
+        while True:
+            async with c.batch() as messages:
+                seen.extend(message.body for message in messages)
+                if len(seen) == 3:
+                    c.stop()
+
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            with pytest.raises(ClientStateError, match="was stopped"):
+                await all_batches(c)
+
+    fill(broker, 3)
+    cluster.run(consume)
+    assert seen == [b"0", b"1", b"2"]
+    assert stored(broker) == {0: 3}
 
 
 def test_a_message_delivered_before_the_stop_can_be_settled(

@@ -308,7 +308,7 @@ class Consumer(SessionUser):
         else:
             message = await self._messages.next()
         if message is None:
-            raise ClientStateError("this Consumer was stopped: it delivers no more messages")
+            raise _stopped()
         return message
 
     async def get_many(
@@ -318,11 +318,15 @@ class Consumer(SessionUser):
 
         The list ends early when the bodies together reach `uncompressed_max` bytes.
 
-        :param timeout_ms: how long to wait for the first message; the list is empty after that,
-            and when the consumer is stopped.
+        :param timeout_ms: how long to wait for the first message; the list is empty after that.
+        :raises ClientStateError: the consumer is stopped or closed, perhaps while this waits.
         """
         self._require_open()
-        return await self._messages.some(max_messages, timeout_ms)
+        messages = await self._messages.some(max_messages, timeout_ms)
+        if not messages and self._messages.stopped.is_set():
+            # An empty list at once would let a loop around this spin, and nothing else run.
+            raise _stopped()
+        return messages
 
     @asynccontextmanager
     async def batch(
@@ -337,6 +341,8 @@ class Consumer(SessionUser):
         is logged and suppressed, and those that are not settled are delivered again later.
         Exceptions that are no `Exception`, such as `asyncio.CancelledError`, pass through and
         settle nothing.
+
+        :raises ClientStateError: as `get_many`.
         """
         messages = await self.get_many(max_messages, timeout_ms)
         try:
@@ -518,6 +524,10 @@ class Consumer(SessionUser):
         """
         self._require_open()
         return await self._member.assignment.lag()
+
+
+def _stopped() -> ClientStateError:
+    return ClientStateError("this Consumer was stopped: it delivers no more messages")
 
 
 class _Iteration:
