@@ -332,3 +332,28 @@ def test_numbers_that_cannot_be_used_are_refused(
     (name,) = options
     with pytest.raises(ConfigError, match=f"{name} is"):
         producer(cluster, **options)
+
+
+def test_a_send_does_not_wait_longer_for_a_route_because_others_have_more_time(
+    cluster: FakeCluster,
+) -> None:
+    async def send() -> None:
+        async with lingering(cluster) as p:
+            cluster.sim.network.isolate(cluster.name_server_host.address)
+            began = cluster.sim.now_s
+            patient = [
+                asyncio.create_task(p.send("T", b"1", sharding_key="k", timeout_ms=3000))
+                for _ in range(2)
+            ]
+            same = asyncio.create_task(p.send("T", b"2", sharding_key="k", timeout_ms=500))
+            await asyncio.sleep(0.2)
+            later = asyncio.create_task(p.send("T", b"3", sharding_key="k", timeout_ms=500))
+            for impatient, ends_s in ((same, 0.5), (later, 0.7)):
+                with pytest.raises(CallTimeout, match="its 500 ms were over"):
+                    await impatient
+                assert cluster.sim.now_s - began < ends_s + 0.1
+            for each in patient:
+                with pytest.raises(CallTimeout):
+                    await each
+
+    cluster.run(send)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Final
@@ -170,13 +171,15 @@ class Gatherer:
 
     async def _begin_lanes(self, topic: str, sends: Sequence[_Send]) -> list[asyncio.Task[None]]:
         """Choose the queue of each send, and begin the requests of each queue in their order."""
-        async with self._choosing[topic]:
-            try:
-                route = await self._routes.get(topic, sends[0].deadline)
-            except RoquetError as error:
-                for each in sends:
-                    each.fail(error)
-                return []
+        async with AsyncExitStack() as stack:
+            with _expiring(topic, sends):
+                await stack.enter_async_context(self._choosing[topic])
+                try:
+                    route = await self._routes.get(topic, max(each.deadline for each in sends))
+                except RoquetError as error:
+                    for each in sends:
+                        each.fail(error)
+                    return []
             by_queue: dict[MessageQueue, list[_Send]] = {}
             for each in sends:
                 if each.result.done() or each.pick is None:
@@ -250,6 +253,33 @@ class Gatherer:
         for each, result in zip(sends, results, strict=True):
             if not each.result.done():
                 each.result.set_result(result)
+
+
+@contextmanager
+def _expiring(topic: str, sends: Sequence[_Send]) -> Iterator[None]:
+    """Fail each send whose time is over before the block ends: other sends may have more."""
+    firsts: dict[tuple[bool, int], _Send] = {}
+    for each in sends:
+        firsts.setdefault(each.kind, each)
+    loop = asyncio.get_running_loop()
+    timers = [
+        loop.call_at(first.deadline, _expire, topic, [each for each in sends if each.kind == kind])
+        for kind, first in firsts.items()
+    ]
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
+
+
+def _expire(topic: str, sends: Sequence[_Send]) -> None:
+    error = CallTimeout(
+        f"the send to topic {topic} was not sent: its {sends[0].timeout_ms} ms were over before "
+        "a queue of the topic was chosen"
+    )
+    for each in sends:
+        each.fail(error)
 
 
 def _size_in_request(message: Message, encoded: EncodedMessage) -> int:
