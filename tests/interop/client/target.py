@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final, Unpack
 
 import roquet
-from roquet import Client, Consumer, Producer, PullConsumer, ReceivedMessage, Sql
+from roquet import Client, Consumer, Producer, PullConsumer, ReceivedMessage
+from roquet.client._consume.topic_patterns import Topics
 from roquet.client.config import ClientOptions
 from roquet.client.consumer import ConsumerOptions
 from roquet.client.producer import ProducerOptions
@@ -83,7 +84,7 @@ class Target:
     def consumer(
         self,
         group: str,
-        topics: str | Iterable[str] | Mapping[str, str | Sql],
+        topics: Topics,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """A member that begins at the earliest messages unless it is told otherwise."""
@@ -92,7 +93,7 @@ class Target:
     def broadcasting(
         self,
         group: str,
-        topics: str | Mapping[str, str | Sql],
+        topics: Topics,
         folder: Path,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:

@@ -39,19 +39,16 @@ class _Send:
     message: EncodedMessage
     size: int
     """About the size of the record; 0: the message is sent alone."""
-    kind: tuple[bool, int]
-    """`wait_stored` and `timeout_ms`: sends of different kinds are not sent together."""
+    wait_stored: bool
+    timeout_ms: int
     deadline: float
     pick: Pick | None
     result: asyncio.Future[SendResult]
 
     @property
-    def wait_stored(self) -> bool:
-        return self.kind[0]
-
-    @property
-    def timeout_ms(self) -> int:
-        return self.kind[1]
+    def kind(self) -> tuple[bool, int]:
+        """Sends of different kinds are not sent together."""
+        return self.wait_stored, self.timeout_ms
 
     def fail(self, error: BaseException) -> None:
         if self.result.done():
@@ -97,27 +94,28 @@ class Gatherer:
             lambda: FifoSemaphore(1)
         )
 
-    def begin(
+    async def send(
         self, message: Message, encoded: EncodedMessage, timeout_ms: int, pick: Pick | None
-    ) -> asyncio.Future[SendResult] | None:
-        """Begin to send a message together with others; None: it must be sent alone, at once.
+    ) -> SendResult:
+        """Send a message together with others. Raises as `Sender.send`.
 
         :param encoded: the message, encoded to be sent alone.
-        :returns: the future of its result. Its errors are those of `Sender.send`.
         """
         size = _size_in_request(message, encoded)
         if not size and pick is None:
-            return None
+            (result,) = await self._sender.send(encoded, timeout_ms)
+            return result
         each = _Send(
             encoded,
             size,
-            (message.wait_stored, timeout_ms),
+            message.wait_stored,
+            timeout_ms,
             deadline_after(timeout_ms),
             pick,
             asyncio.get_running_loop().create_future(),
         )
         self._add(encoded.topic, each)
-        return each.result
+        return await each.result
 
     def _add(self, topic: str, each: _Send) -> None:
         waiting = self._waiting.get(topic)
