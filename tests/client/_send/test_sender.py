@@ -539,3 +539,24 @@ def test_a_refusal_stays_the_callers_when_no_time_is_left_for_a_retry(
 
     cluster.run(send)
     assert bodies(broker) == [b"first"]
+
+
+@pytest.mark.parametrize("since_s", [0.05, 0.35])
+def test_a_send_that_is_under_way_when_its_producer_is_closed_ends_then(
+    cluster: FakeCluster, broker: FakeBroker, since_s: float
+) -> None:
+    """It may wait for an answer, or for its next try."""
+
+    async def send() -> None:
+        async with producer(cluster) as p:
+            await p.queues("T")
+            broker.script[SEND] = [ResponseCode.SYSTEM_BUSY, SILENCE] * 2
+            waiting = asyncio.create_task(p.send("T", b"1", timeout_ms=60_000))
+            await asyncio.sleep(since_s)
+        closed_s = cluster.sim.now_s
+        with pytest.raises((ConnectionClosed, ResponseError)):
+            await waiting
+        assert cluster.sim.now_s - closed_s < 1
+
+    cluster.run(send)
+    assert cluster.nothing_is_left()

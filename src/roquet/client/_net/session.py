@@ -50,6 +50,8 @@ class Session:
         handlers = {**requests.handlers, **self.replies.handlers}
         self._channels = Channels(handlers, credentials=config.credentials, tls=config.tls)
         self._connections: dict[str, Connection] = {}
+        self.is_closed = False
+        """Whether no connection is opened any more."""
         self._silent_calls: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
@@ -70,6 +72,7 @@ class Session:
             await self.tasks.close()
             await self.membership.leave_all()
         finally:
+            self.is_closed = True
             await self._channels.close()
             # Closed transports notify their connections in the next turn of the event loop.
             await asyncio.sleep(0)
@@ -134,6 +137,8 @@ class Session:
         return connection, timeout_ms
 
     async def _connect(self, address: str, timeout_ms: int) -> Connection:
+        if self.is_closed:
+            raise ConnectionClosed(f"cannot connect to {address}: the client was closed")
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connection = await self._channels.connection(address)

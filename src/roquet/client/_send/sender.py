@@ -187,12 +187,16 @@ class Sender:
 
         :raises RoquetError: there is no further one; this is the error of the last one.
         """
+        if self._session.is_closed:
+            raise tries.take_error()
         wait_s = tries.wait_s(now_s(), is_broker_left=is_broker_left)
         if wait_s is None:
             self._session.routes.refresh_soon(topic)
             raise tries.take_error()
         if wait_s:
             await asyncio.sleep(wait_s)
+            if self._session.is_closed:
+                raise tries.take_error()
         await self._routes.refresh(topic, tries.deadline)
         if _left_ms(tries.deadline) <= 0:
             raise tries.take_error()  # a try without time would turn a refusal into CallTimeout
