@@ -9,6 +9,7 @@ from typing import Final, TypeAlias, TypedDict, Unpack
 from roquet.client.hook import Hook, check_hooks
 from roquet.common.runtime import Runtime
 from roquet.errors import ConfigError
+from roquet.protocol.records.namespace import Namespace
 from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.channels import split_address
 from roquet.transport.tls import Tls
@@ -27,6 +28,7 @@ class ClientOptions(TypedDict, total=False):
     client_id: str | None
     runtime: Runtime | None
     hooks: Sequence[Hook]
+    namespace: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class ClientConfig:
         so a config with an id is for one client. None: each client gets a random one.
     :param runtime: clock and random numbers; simulations replace them.
     :param hooks: objects that are told of each send, delivery and request (`Hook`).
+    :param namespace: sets the topics and groups of one tenant apart from those of others. Brokers
+        know them as `namespace%name`; the application uses and sees the names without it.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
@@ -57,6 +61,7 @@ class ClientConfig:
     # same random numbers for their ids.
     runtime: Runtime | None = None
     hooks: Sequence[Hook] = ()
+    namespace: str | None = None
 
     def __post_init__(self) -> None:
         given = self.name_server
@@ -79,6 +84,10 @@ class ClientConfig:
         object.__setattr__(self, "hooks", check_hooks(self.hooks))
         if self.client_id == "":
             raise ConfigError("client_id is empty: give an id, or None for a random one")
+        try:
+            Namespace(self.namespace)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     @classmethod
     def of(
@@ -100,4 +109,10 @@ class ClientConfig:
         return [address for part in parts if (address := part.strip())]
 
 
-_KINDS: Final = {"credentials": Credentials, "tls": Tls, "client_id": str, "runtime": Runtime}
+_KINDS: Final = {
+    "credentials": Credentials,
+    "tls": Tls,
+    "client_id": str,
+    "runtime": Runtime,
+    "namespace": str,
+}

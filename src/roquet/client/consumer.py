@@ -147,7 +147,9 @@ class Consumer(SessionUser):
     ) -> None:
         super().__init__(name_server, **client)
         check_group(group)
-        self._group = group
+        plain_group, self._names = group, self._session.names
+        group = self._group = self._names.full(group)
+        check_group(group)
         check_start(start)
         times_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
         check_number("max_reconsume_times", times_max, -1)
@@ -181,20 +183,26 @@ class Consumer(SessionUser):
         self._trace = (
             None
             if trace_topic is None
-            else ConsumeTrace(TraceSender(session, group, "CONSUME", trace_topic))
+            else ConsumeTrace(TraceSender(session, plain_group, "CONSUME", trace_topic))
         )
+        hooks = ConsumeHooks.of(self.config.hooks, session.client_id, plain_group)
         of_stream = (self._prefetch, self._redelivery, uncompressed_max, expires, self._trace)
-        hooks = ConsumeHooks.of(self.config.hooks, session.client_id, group)
         self._messages = (
-            MessageStream(*of_stream) if hooks is None else HookedMessageStream(*of_stream, hooks)
+            MessageStream(*of_stream, self._names)
+            if hooks is None
+            else HookedMessageStream(*of_stream, self._names, hooks)
         )
-        named, patterns = split_topics(topics)
+        named, patterns = split_topics(topics, self._names)
         retry_topic = None if broadcast else RETRY_PREFIX + group
         context = MemberContext(
             session,
             group,
             subscriptions_to(
-                named, retry_topic, session.runtime.now_ms(), has_patterns=bool(patterns)
+                named,
+                retry_topic,
+                session.runtime.now_ms(),
+                self._names,
+                has_patterns=bool(patterns),
             ),
             offsets,
             self._prefetch,
@@ -398,7 +406,18 @@ class Consumer(SessionUser):
 
     def assigned(self) -> frozenset[MessageQueue]:
         """The queues that are assigned to this member now."""
-        return self._member.assignment.queues()
+        return self._plain(self._member.assignment.queues())
+
+    def _plain(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+        return frozenset(map(self._names.plain_queue, queues))
+
+    # What has a wrong type is refused by whom it is given to.
+
+    def _full(self, queue: MessageQueue) -> MessageQueue:
+        return self._names.full_queue(queue) if isinstance(queue, MessageQueue) else queue
+
+    def _full_topic(self, topic: str) -> str:
+        return self._names.full(topic) if isinstance(topic, str) else topic
 
     # subscriptions
 
@@ -417,7 +436,7 @@ class Consumer(SessionUser):
         :raises RoquetError: no name server answers.
         """
         self._require_open()
-        await self._member.subscriptions.subscribe(topic, filter)
+        await self._member.subscriptions.subscribe(self._full_topic(topic), filter)
 
     async def unsubscribe(self, topic: str) -> None:
         """Give up a topic: its queues go, and their offsets are stored.
@@ -427,11 +446,12 @@ class Consumer(SessionUser):
         :raises ConfigError: the topic is not subscribed, or a pattern matches it.
         """
         self._require_open()
-        await self._member.subscriptions.unsubscribe(topic)
+        await self._member.subscriptions.unsubscribe(self._full_topic(topic))
 
     def subscriptions(self) -> dict[str, str | Sql]:
         """The topics that are subscribed now, those of patterns included, with their filters."""
-        return self._member.subscriptions.filters()
+        filters = self._member.subscriptions.filters()
+        return {self._names.plain(topic): each for topic, each in filters.items()}
 
     # control of the assigned queues
 
@@ -445,7 +465,7 @@ class Consumer(SessionUser):
         :raises ConfigError: a queue is not assigned; the message names it, and none is paused.
         """
         self._require_open()
-        self._member.assignment.pause(queues)
+        self._member.assignment.pause(list(map(self._full, queues)))
 
     def resume(self, *queues: MessageQueue) -> None:
         """Deliver paused queues again; without arguments all of them.
@@ -453,11 +473,11 @@ class Consumer(SessionUser):
         :raises ConfigError: a queue is not assigned; the message names it, and none is resumed.
         """
         self._require_open()
-        self._member.assignment.resume(queues)
+        self._member.assignment.resume(list(map(self._full, queues)))
 
     def paused(self) -> frozenset[MessageQueue]:
         """The queues that are paused now."""
-        return self._member.assignment.paused()
+        return self._plain(self._member.assignment.paused())
 
     async def seek(self, queue: MessageQueue, where: Where) -> None:
         """Continue a queue at another place, and store that as the group's offset.
@@ -474,7 +494,7 @@ class Consumer(SessionUser):
         """
         self._require_open()
         check_where(where)
-        await self._member.assignment.seek(queue, where)
+        await self._member.assignment.seek(self._full(queue), where)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store offsets of the group now.
@@ -489,8 +509,10 @@ class Consumer(SessionUser):
         :raises RoquetError: an offset could not be stored; the others are.
         """
         self._require_open()
-        if offsets is not None and not isinstance(offsets, Mapping):
-            raise ConfigError(f"offsets is {offsets!r}: give a mapping of queues to offsets")
+        if offsets is not None:
+            if not isinstance(offsets, Mapping):
+                raise ConfigError(f"offsets is {offsets!r}: give a mapping of queues to offsets")
+            offsets = {self._full(queue): offset for queue, offset in offsets.items()}
         await self._member.assignment.commit(offsets)
 
     def position(self, queue: MessageQueue) -> int:
@@ -501,7 +523,7 @@ class Consumer(SessionUser):
         :raises ConfigError: the queue is not assigned.
         """
         self._require_open()
-        return self._member.assignment.position(queue)
+        return self._member.assignment.position(self._full(queue))
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The stored offset of the group in a queue, assigned or not; None if there is none.
@@ -512,7 +534,7 @@ class Consumer(SessionUser):
         """
         self._require_open()
         check_queue(queue)
-        return await self._member.committed(queue)
+        return await self._member.committed(self._full(queue))
 
     async def lag(self) -> dict[MessageQueue, int]:
         """How many messages of each assigned queue are not consumed yet.
@@ -523,7 +545,8 @@ class Consumer(SessionUser):
         :raises RoquetError: a broker does not answer.
         """
         self._require_open()
-        return await self._member.assignment.lag()
+        lags = await self._member.assignment.lag()
+        return {self._names.plain_queue(queue): lag for queue, lag in lags.items()}
 
 
 def _stopped() -> ClientStateError:

@@ -115,7 +115,9 @@ class Producer(SessionUser):
         check_number("timeout_ms", timeout_ms, 1)
         check_number("linger_ms", linger_ms, 0, timeout_ms)
         check_number("batch_size", batch_size, 1)
-        self._group = group
+        self._names = self._session.names
+        self._group = self._names.full(group)
+        check_group(self._group)
         self._timeout_ms = timeout_ms
         self._routes = TopicRoutes(self._session)
         rules = SendRules(retries, max_in_flight, avoid_slow_brokers)
@@ -126,14 +128,15 @@ class Producer(SessionUser):
             else SendTrace(TraceSender(self._session, group, "PRODUCE", trace_topic))
         )
         on_sent = None if self._trace is None else self._trace.sent
-        self._sender = Sender(self._session, self._routes, group, rules, on_sent)
+        self._sender = Sender(self._session, self._routes, self._group, rules, on_sent)
         self._gatherer = (
             Gatherer(self._sender, self._routes, self._session.tasks, linger_ms, batch_size)
             if linger_ms
             else None
         )
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
-        self._encoder = MessageEncoder(unique_keys, Compression.of(compression, compress_from_size))
+        compressed = Compression.of(compression, compress_from_size)
+        self._encoder = MessageEncoder(unique_keys, compressed, self._names)
         self._hooks = SendHooks.of(self.config.hooks, self._session.client_id, group)
         self._on_check_back: CheckBackHandler | None = None
         self._has_joined = False
@@ -204,7 +207,7 @@ class Producer(SessionUser):
         timeout_ms: int | None,
     ) -> SendResult:
         encoded = self._encoder.encode(message)
-        pick = pick_of(encoded.topic, sharding_key, queue)
+        pick = pick_of(encoded.topic, sharding_key, queue, self._names)
         time_ms = self._timeout_or_default(timeout_ms)
         if self._gatherer is not None:
             return await self._gatherer.send(message, encoded, time_ms, pick)
@@ -259,7 +262,7 @@ class Producer(SessionUser):
         timeout_ms: int | None,
     ) -> list[SendResult]:
         encoded_batches = self._encoder.encode_batches(messages)
-        pick = pick_of(encoded_batches[0].topic, sharding_key, queue)
+        pick = pick_of(encoded_batches[0].topic, sharding_key, queue, self._names)
         results: list[SendResult] = []
         for encoded in encoded_batches:
             results += await self._sender.send(encoded, self._timeout_or_default(timeout_ms), pick)
@@ -295,7 +298,7 @@ class Producer(SessionUser):
         queue: MessageQueue | QueueSelector | None,
     ) -> str:
         encoded = self._encoder.encode(message)
-        pick = pick_of(encoded.topic, sharding_key, queue)
+        pick = pick_of(encoded.topic, sharding_key, queue, self._names)
         await self._sender.send_one_way(encoded, self._timeout_ms, pick)
         return encoded.unique_keys[0]
 
@@ -339,7 +342,8 @@ class Producer(SessionUser):
         """
         if topic in self._announced:
             return
-        topic_route = await self._routes.get(topic, deadline_after(timeout_ms))
+        full = self._names.full(topic)
+        topic_route = await self._routes.get(full, deadline_after(timeout_ms))
         for cluster in sorted({broker.cluster for broker in topic_route.route.brokers}):
             with suppress(RouteNotFound):
                 await self._session.routes.route(reply_topic(cluster))
@@ -375,7 +379,9 @@ class Producer(SessionUser):
         )
 
         def send(message: Message) -> Awaitable[list[SendResult]]:
-            encoded = replace(self._encoder.encode(message, properties), is_reply=True)
+            encoded = self._encoder.encode(message, properties)
+            # The topic of replies is the cluster's own, which has no namespace.
+            encoded = replace(encoded, topic=topic, is_reply=True)
             return self._sender.send(encoded, time_ms, pick_of(topic, queue=nearest))
 
         return await self._send_told(message, send)
@@ -397,7 +403,8 @@ class Producer(SessionUser):
         :raises RouteNotFound: no broker has the topic, and none would create it.
         """
         self._require_open()
-        return list(await self._routes.queues(topic, self._timeout_ms))
+        queues = await self._routes.queues(self._names.full(topic), self._timeout_ms)
+        return [self._names.plain_queue(queue) for queue in queues]
 
     def _timeout_or_default(self, timeout_ms: int | None) -> int:
         return self._timeout_ms if timeout_ms is None else timeout_ms

@@ -82,15 +82,28 @@ class PullConsumer(SessionUser):
     ) -> None:
         super().__init__(name_server, **client)
         check_group(group)
-        self._group = group
+        self._names = self._session.names
+        self._group = self._names.full(group)
+        check_group(self._group)
         self._read_from = read_from
         self._timeout_ms = timeout_ms
         self._uncompressed_max = uncompressed_max
         self._checked: set[Subscription] = set()
         self._suggested: dict[MessageQueue, int] = {}
 
+    def _full(self, queue: MessageQueue) -> MessageQueue:
+        """A queue with the full name of its topic.
+
+        :raises MessageError: a part of it has a wrong type.
+        """
+        check_queue(queue)
+        return self._names.full_queue(queue)
+
     async def topics(self) -> list[str]:
-        """The names of all topics that the name server knows, including system topics."""
+        """The names of all topics that the name server knows, including system topics.
+
+        With a namespace, too, these are the full names of all topics.
+        """
         self._require_open()
         return await self._session.routes.topics()
 
@@ -106,7 +119,9 @@ class PullConsumer(SessionUser):
         """
         self._require_open()
         check_topic(topic)
-        return list(subscribe_queues(topic, await self._session.routes.refresh(topic)))
+        full = self._names.full(topic)
+        queues = subscribe_queues(full, await self._session.routes.refresh(full))
+        return [self._names.plain_queue(queue) for queue in queues]
 
     async def min_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
         """The offset of the oldest message in a queue; -1 if there never was a message.
@@ -115,7 +130,7 @@ class PullConsumer(SessionUser):
             the slave's queue may begin later.
         """
         self._require_open()
-        check_queue(queue)
+        queue = self._full(queue)
         choose = masters_only if of_master else read_addresses
         return await self._session.queues.min_offset(queue, self._timeout_ms, choose)
 
@@ -126,7 +141,7 @@ class PullConsumer(SessionUser):
             the slave may lag behind offsets that were read before.
         """
         self._require_open()
-        check_queue(queue)
+        queue = self._full(queue)
         choose = masters_only if of_master else read_addresses
         return await self._session.queues.max_offset(queue, self._timeout_ms, choose)
 
@@ -136,7 +151,7 @@ class PullConsumer(SessionUser):
         :param timestamp_ms: milliseconds since 1970.
         """
         self._require_open()
-        check_queue(queue)
+        queue = self._full(queue)
         check_number("timestamp_ms", timestamp_ms, LONG_MIN, LONG_MAX)
         return await self._session.queues.offset_at(queue, timestamp_ms, self._timeout_ms)
 
@@ -147,14 +162,14 @@ class PullConsumer(SessionUser):
         """
         self._require_open()
         check_group(group)
-        check_queue(queue)
+        group, queue = self._names.full(group), self._full(queue)
         return await self._session.queues.committed(group, queue, self._timeout_ms)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the offset of `group` in a queue, the next one to consume, forwards or backwards."""
         self._require_open()
         check_group(group)
-        check_queue(queue)
+        group, queue = self._names.full(group), self._full(queue)
         check_number("offset", offset, LONG_MIN, LONG_MAX)
         await self._session.queues.commit(group, queue, lambda: offset, self._timeout_ms)
 
@@ -176,7 +191,7 @@ class PullConsumer(SessionUser):
             (long polling); 0 returns at once.
         """
         self._require_open()
-        check_queue(queue)
+        queue = self._full(queue)
         check_number("max_messages", max_messages, 1, INT_MAX)
         subscription = subscription_to(queue.topic, tags)
         await self._check(subscription)
@@ -205,7 +220,7 @@ class PullConsumer(SessionUser):
         :param tags: as in `pull`.
         """
         self._require_open()
-        check_queue(queue)
+        queue = self._full(queue)
         check_number("max_messages", max_messages, 1, INT_MAX)
         subscription = subscription_to(queue.topic, tags)
         await self._check(subscription)
@@ -238,6 +253,7 @@ class PullConsumer(SessionUser):
             of_master=at.is_master,
             broker_name=queue.broker_name,
             uncompressed_max=self._uncompressed_max,
+            names=self._names,
         )
         # A slave that found nothing may only lag: the next pull goes to the master again.
         found = result.status is PullStatus.FOUND or at.is_master

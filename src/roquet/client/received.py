@@ -11,6 +11,7 @@ from roquet.common.java import INT_MAX, INT_MIN
 from roquet.errors import MessageError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX, plain_body
 from roquet.protocol.records.message import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, MessageQueue
+from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 from roquet.protocol.records.record import Record, host_text
 
 log = logging.getLogger(__name__)
@@ -40,12 +41,14 @@ class ReceivedMessage:
 
     :param bounds: `min_offset` and `max_offset`.
     :param uncompressed_max: maximum size of the decompressed body in bytes.
+    :param names: the namespace of the client.
     """
 
     __slots__ = (
         "_body",
         "_bounds",
         "_broker_name",
+        "_names",
         "_properties",
         "_queue",
         "_record",
@@ -62,12 +65,14 @@ class ReceivedMessage:
         settle: Settle | None = None,
         bounds: tuple[int, int] | None = None,
         uncompressed_max: int = UNCOMPRESSED_MAX,
+        names: Namespace = NO_NAMESPACE,
     ) -> None:
         self._record = record
         self._broker_name = broker_name
         self._settle = settle
         self._bounds = bounds
         self._uncompressed_max = uncompressed_max
+        self._names = names
         self._properties: dict[str, str] | None = None
         self._body: bytes | None = None
         self._queue: MessageQueue | None = None
@@ -76,7 +81,7 @@ class ReceivedMessage:
     @property
     def topic(self) -> str:
         """The topic that the message was sent to, also in later deliveries."""
-        return self.properties.get(RETRY_TOPIC, self._record.topic)
+        return self._names.plain(self.properties.get(RETRY_TOPIC, self._record.topic))
 
     @property
     def body(self) -> bytes:
@@ -139,7 +144,8 @@ class ReceivedMessage:
         """The queue in which the message is stored now."""
         if self._queue is None:
             record = self._record
-            self._queue = MessageQueue(record.topic, self._broker_name, record.queue_id)
+            topic = self._names.plain(record.topic)
+            self._queue = MessageQueue(topic, self._broker_name, record.queue_id)
         return self._queue
 
     @property

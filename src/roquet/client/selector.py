@@ -14,6 +14,7 @@ from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.filters.tags import ALL, SQL92, TAG
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.message import check_topic
+from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked
@@ -60,6 +61,7 @@ def subscriptions_to(
     topics: str | Iterable[str] | Mapping[str, str | Sql],
     retry_topic: str | None,
     version: int,
+    names: Namespace = NO_NAMESPACE,
     *,
     has_patterns: bool = False,
 ) -> dict[str, Subscription]:
@@ -67,6 +69,7 @@ def subscriptions_to(
 
     :param retry_topic: the group's retry topic, which every member subscribes to; None if the
         group broadcasts.
+    :param names: the namespace of the client. The topics of the result have their full names.
     :param has_patterns: whether patterns select topics, too.
     :raises ConfigError: there is no topic, or an SQL92 expression is empty.
     :raises MessageError: a topic's name is not allowed.
@@ -78,6 +81,9 @@ def subscriptions_to(
     )
     if not wanted and not has_patterns:
         raise ConfigError("a consumer needs at least one topic")
+    for topic in wanted:
+        check_topic(topic)
+    wanted = {names.full(topic): selector for topic, selector in wanted.items()}
     for topic in wanted:
         check_topic(topic)
     if retry_topic is not None:

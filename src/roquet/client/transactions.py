@@ -125,8 +125,8 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
         super().__init__(name_server, group, **options)
-        self._on_check_back = CheckBacks(self._session, group, check, self._trace).handle
-        self._topics = (DEFAULT_TOPIC, *topics)
+        self._on_check_back = CheckBacks(self._session, self._group, check, self._trace).handle
+        self._topics = (DEFAULT_TOPIC, *map(self._names.full, topics))
 
     async def _on_start(self) -> None:
         await super()._on_start()
@@ -206,7 +206,7 @@ class TransactionProducer(Producer):
         Apache's clients send it one-way and do not notice if it gets lost
         (docs/pitfalls.md#trap-43).
         """
-        address = await self._routes.master(stored.queue, timeout_ms)
+        address = await self._routes.master(self._names.full_queue(stored.queue), timeout_ms)
         if self._trace is not None:
             keys = " ".join(message.key_list) or None
             traced = TracedMessage(message.topic, stored.message_id, message.tags, keys)
@@ -268,11 +268,14 @@ class CheckBacks:
 
         Only the broker that asked has the half message.
         """
+        names = self._session.names
         try:
             async with self._slots:
                 state = TransactionState(
                     await self._check(
-                        ReceivedMessage(record, header.bname or "", record.reconsume_times)
+                        ReceivedMessage(
+                            record, header.bname or "", record.reconsume_times, names=names
+                        )
                     )
                 )
         except Exception:
@@ -287,7 +290,7 @@ class CheckBacks:
         unique_key = properties.get(UNIQ_KEY, record.offset_message_id)
         if self._trace is not None:
             self._trace.decided(
-                TracedMessage.of(record.topic, unique_key, properties),
+                TracedMessage.of(names.plain(record.topic), unique_key, properties),
                 connection.peer_address,
                 header.transaction_id or unique_key,
                 state.value,

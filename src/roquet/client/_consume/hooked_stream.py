@@ -13,6 +13,7 @@ from roquet.client._consume.trace import ConsumeTrace
 from roquet.client._net.hooks import ConsumeHooks, ConsumeWatch
 from roquet.client.hook import ConsumeOutcome
 from roquet.client.received import ReceivedMessage, Settle
+from roquet.protocol.records.namespace import Namespace
 
 
 class HookedMessage(ReceivedMessage):
@@ -62,9 +63,10 @@ class HookedMessageStream(MessageStream):
         uncompressed_max: int,
         consume_timeout_s: float | None,
         trace: ConsumeTrace | None,
+        names: Namespace,
         hooks: ConsumeHooks,
     ) -> None:
-        super().__init__(prefetch, redelivery, uncompressed_max, consume_timeout_s, trace)
+        super().__init__(prefetch, redelivery, uncompressed_max, consume_timeout_s, trace, names)
         self._hooks = hooks
         self._watches: dict[Delivery, ConsumeWatch] = {}
 

@@ -11,6 +11,7 @@ from roquet.client._consume.redelivery import Redelivery
 from roquet.client._consume.trace import ConsumeTrace
 from roquet.client.received import ReceivedMessage
 from roquet.errors import MessageError
+from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 
 
 class MessageStream:
@@ -21,6 +22,7 @@ class MessageStream:
     :param uncompressed_max: maximum size in bytes of a body after decompression.
     :param consume_timeout_s: as of `InProgress`.
     :param trace: traces the messages, if it is given.
+    :param names: the namespace of the client.
     """
 
     _kind: ClassVar[type[ReceivedMessage]] = ReceivedMessage
@@ -32,11 +34,13 @@ class MessageStream:
         uncompressed_max: int,
         consume_timeout_s: float | None,
         trace: ConsumeTrace | None = None,
+        names: Namespace = NO_NAMESPACE,
     ) -> None:
         self._prefetch = prefetch
         self._redelivery = redelivery
         self._uncompressed_max = uncompressed_max
         self._trace = trace
+        self._names = names
         self.in_progress = InProgress(consume_timeout_s, self._expired)
         self.stopped = prefetch.stopped
         """Set once no more messages are delivered."""
@@ -82,7 +86,7 @@ class MessageStream:
         """Decode the body of a message; None if it cannot be decoded."""
         try:
             message = delivery.message(
-                self._failed, self._settled, self._uncompressed_max, self._kind
+                self._failed, self._settled, self._uncompressed_max, self._kind, self._names
             )
             _ = message.body  # decoded here: the application gets no message that cannot be
         except MessageError as error:

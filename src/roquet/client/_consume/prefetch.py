@@ -12,6 +12,7 @@ from roquet.client._consume.statistics import TIMED_EVERY
 from roquet.client._send.trace_records import Outcome
 from roquet.client.received import ReceivedMessage
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
+from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 from roquet.protocol.records.record import Record
 
 
@@ -58,6 +59,7 @@ class Delivery:
         settled: Callable[[Delivery], None],
         uncompressed_max: int = UNCOMPRESSED_MAX,
         kind: type[ReceivedMessage] = ReceivedMessage,
+        names: Namespace = NO_NAMESPACE,
     ) -> ReceivedMessage:
         """The message as the application gets it.
 
@@ -65,6 +67,7 @@ class Delivery:
         :param settled: called when the message is settled and its queue may continue.
         :param uncompressed_max: maximum size of the decompressed body in bytes.
         :param kind: the class of the message.
+        :param names: the namespace of the client.
         """
         counters = self.process_queue.counters
         counters.handed_out += 1
@@ -92,6 +95,7 @@ class Delivery:
             settle,
             self.bounds,
             uncompressed_max,
+            names,
         )
 
     def settle_once(self, outcome: Outcome) -> bool:

@@ -15,6 +15,7 @@ from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.headers.pull import PullAnswer, PullHeader
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import MessageQueue, check_number
+from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked
@@ -90,11 +91,13 @@ def pull_result(
     of_master: bool = True,
     broker_name: str = "",
     uncompressed_max: int = UNCOMPRESSED_MAX,
+    names: Namespace = NO_NAMESPACE,
 ) -> PullResult:
     """The answer to a pull.
 
     :param broker_name: that of the queue.
     :param uncompressed_max: maximum size of a decompressed body in bytes.
+    :param names: the namespace of the client.
     :raises ResponseError: the broker refused the pull.
     :raises PeerError: the answer lacks an offset.
     """
@@ -111,4 +114,5 @@ def pull_result(
         of_master,
         broker_name,
         uncompressed_max,
+        names,
     )

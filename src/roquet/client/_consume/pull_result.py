@@ -11,6 +11,7 @@ from roquet.client.received import ReceivedMessage
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import TAGS
+from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 from roquet.protocol.records.record import Record, decode_all
 from roquet.protocol.remoting.codes import ResponseCode
 
@@ -45,7 +46,8 @@ class PullResult:
     stored messages as the broker sent them. Brokers compare only hashes of tags, so `body` may
     contain messages with other tags; `messages` leaves them out. `of_master` is True if a master
     answered; a slave may lag, and may lack old messages. `broker_name` is that of the queue.
-    `uncompressed_max` limits the decompressed body of each message, in bytes.
+    `uncompressed_max` limits the decompressed body of each message, in bytes. `names` is the
+    namespace of the client.
     """
 
     status: PullStatus
@@ -58,6 +60,7 @@ class PullResult:
     of_master: bool = True
     broker_name: str = ""
     uncompressed_max: int = UNCOMPRESSED_MAX
+    names: Namespace = field(default=NO_NAMESPACE, repr=False, compare=False)
 
     @cached_property
     def messages(self) -> list[ReceivedMessage]:
@@ -76,6 +79,7 @@ class PullResult:
                 None,
                 bounds,
                 self.uncompressed_max,
+                self.names,
             )
             for record in selected_records(self)
         ]

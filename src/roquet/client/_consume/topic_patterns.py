@@ -15,6 +15,7 @@ from roquet.protocol.records.message import (
     SYSTEM_TOPICS,
     reply_topic,
 )
+from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 
 _HIDDEN_PREFIXES: Final = (SYSTEM_PREFIX, RETRY_PREFIX, DEAD_LETTER_PREFIX)
 
@@ -34,10 +35,16 @@ class TopicPatterns:
 
     If several patterns match a topic, the first one counts.
 
+    :param names: the namespace of the client. Patterns match plain names of topics in it.
     :raises ConfigError: a pattern is one of bytes, or a filter cannot be used.
     """
 
-    def __init__(self, filters: Mapping[re.Pattern[str], str | Sql] | None = None) -> None:
+    def __init__(
+        self,
+        filters: Mapping[re.Pattern[str], str | Sql] | None = None,
+        names: Namespace = NO_NAMESPACE,
+    ) -> None:
+        self._names = names
         self._filters = dict(filters or {})
         for pattern, selector in self._filters.items():
             if not isinstance(pattern.pattern, str):
@@ -48,7 +55,7 @@ class TopicPatterns:
         return bool(self._filters)
 
     def matching(self, topics: Iterable[str], own: Iterable[str]) -> dict[str, str | Sql]:
-        """The topics of applications that match, with their filters.
+        """The full names of the topics of applications that match, with their filters.
 
         System topics, retry topics and dead letter topics never match.
 
@@ -61,8 +68,8 @@ class TopicPatterns:
         return {
             topic: selector
             for topic in topics
-            if not _is_hidden(topic, hidden)
-            for selector in self._selectors(topic)[:1]
+            if not _is_hidden(topic, hidden) and self._names.has(topic)
+            for selector in self._selectors(self._names.plain(topic))[:1]
         }
 
     def _selectors(self, topic: str) -> list[str | Sql]:
@@ -74,13 +81,13 @@ def _is_hidden(topic: str, hidden: Collection[str]) -> bool:
 
 
 def split_topics(
-    topics: Topics,
+    topics: Topics, names: Namespace = NO_NAMESPACE
 ) -> tuple[dict[str, str | Sql] | Iterable[str] | str, TopicPatterns]:
     """The topics that are named, with their filters, and the patterns."""
     if isinstance(topics, re.Pattern):
-        return {}, TopicPatterns({topics: ""})
+        return {}, TopicPatterns({topics: ""}, names)
     if not isinstance(topics, Mapping):
         return topics, TopicPatterns()
     named = {key: each for key, each in topics.items() if not isinstance(key, re.Pattern)}
     patterns = {key: each for key, each in topics.items() if isinstance(key, re.Pattern)}
-    return named, TopicPatterns(patterns)
+    return named, TopicPatterns(patterns, names)

@@ -16,6 +16,7 @@ from roquet.common.runtime import Runtime
 from roquet.errors import MessageError
 from roquet.protocol.headers.replies import PushReplyHeader
 from roquet.protocol.records import message as m
+from roquet.protocol.records.namespace import Namespace
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -30,8 +31,9 @@ class Replies:
     The first reply to a request is taken; further ones are dropped.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, names: Namespace) -> None:
         self._runtime = runtime
+        self._names = names
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         self.handlers: Mapping[int, Handler] = {
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._arrived
@@ -63,14 +65,14 @@ class Replies:
             )
             return request.answer(ResponseCode.SUCCESS)
         try:
-            waiting.set_result(reply_message(header, pairs, request.body))
+            waiting.set_result(reply_message(header, pairs, request.body, self._names))
         except MessageError as error:
             waiting.set_exception(error)
         return request.answer(ResponseCode.SUCCESS)
 
 
 def reply_message(
-    header: PushReplyHeader, pairs: Mapping[str, str], body: bytes
+    header: PushReplyHeader, pairs: Mapping[str, str], body: bytes, names: Namespace
 ) -> ReceivedMessage:
     """A reply as `Producer.request` returns it.
 
@@ -94,7 +96,7 @@ def reply_message(
         header.topic,
         m.join_properties(pairs),
     )
-    message = ReceivedMessage(record, "", header.reconsume_times)
+    message = ReceivedMessage(record, "", header.reconsume_times, names=names)
     _ = message.body  # decoded here: `Producer.request` raises what is wrong with it
     return message
 

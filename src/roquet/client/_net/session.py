@@ -19,6 +19,7 @@ from roquet.client.config import ClientConfig
 from roquet.common.loop_time import now_s
 from roquet.common.runtime import Runtime
 from roquet.errors import CallTimeout, ConnectionClosed
+from roquet.protocol.records.namespace import Namespace
 from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
@@ -38,6 +39,7 @@ class Session:
 
     def __init__(self, config: ClientConfig) -> None:
         self.runtime = config.runtime or Runtime()
+        self.names = Namespace(config.namespace)
         self.client_id = config.client_id or new_client_id(self.runtime.random)
         self.tasks = Tasks()
         self.name_servers = NameServers(config.addresses, self.call, self.runtime.random)
@@ -46,7 +48,7 @@ class Session:
         self.queues = QueueCalls(self.call, self.brokers)
         self.membership = Heartbeats(self.client_id, self.call, self.routes)
         requests = BrokerRequests(self.membership.producers, self.membership.consumers)
-        self.replies = Replies(self.runtime)
+        self.replies = Replies(self.runtime, self.names)
         handlers = {**requests.handlers, **self.replies.handlers}
         self._channels = Channels(handlers, credentials=config.credentials, tls=config.tls)
         self._connections: dict[str, Connection] = {}

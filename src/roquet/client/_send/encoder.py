@@ -16,12 +16,16 @@ from roquet.client._send.unique_key import UniqueKeys
 from roquet.errors import MessageError
 from roquet.protocol.records.compression import Compression
 from roquet.protocol.records.message import (
+    INSTANCE_ID,
     PRODUCER_GROUP,
+    PROPERTY_SEPARATOR,
     TRAN_MSG,
     TRANSACTION_PREPARED,
     Message,
+    join_properties,
     wrong_type,
 )
+from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 
 
 class MessageFields(TypedDict, total=False):
@@ -75,9 +79,16 @@ class MessageEncoder:
     """Encodes the messages of one producer. Each gets a unique key.
 
     :param compression: how large bodies are compressed; None: not at all.
+    :param names: the namespace of the client.
     """
 
-    def __init__(self, unique_keys: UniqueKeys, compression: Compression | None) -> None:
+    def __init__(
+        self,
+        unique_keys: UniqueKeys,
+        compression: Compression | None,
+        names: Namespace = NO_NAMESPACE,
+    ) -> None:
+        self._names = names
         self._unique_keys = unique_keys
         self._compression = compression
 
@@ -88,6 +99,9 @@ class MessageEncoder:
         :raises MessageError: it is no `Message`, or the body or the properties are too large.
         """
         check_message(message)
+        if self._names.name:
+            message = replace(message, topic=self._names.full(message.topic))
+            more = {**(more or {}), INSTANCE_ID: self._names.name}
         return encode_message(message, self._unique_keys.next(), self._compression, more)
 
     def encode_half(self, message: Message, group: str) -> EncodedMessage:
@@ -112,4 +126,10 @@ class MessageEncoder:
         :raises MessageError: the messages cannot form a batch, or one is too large.
         """
         check_messages(messages)
-        return list(encode_batches(messages, [self._unique_keys.next() for _ in messages]))
+        unique_keys = [self._unique_keys.next() for _ in messages]
+        if not self._names.name:
+            return list(encode_batches(messages, unique_keys))
+        full = self._names.full(messages[0].topic)
+        batches = encode_batches([replace(each, topic=full) for each in messages], unique_keys)
+        instance = PROPERTY_SEPARATOR + join_properties({INSTANCE_ID: self._names.name})
+        return [replace(batch, properties=batch.properties + instance) for batch in batches]

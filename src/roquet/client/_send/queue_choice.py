@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from roquet.common.java import INT_MAX
 from roquet.errors import MessageError
 from roquet.protocol.records.message import MessageQueue, check_queue, java_hash, wrong_type
+from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 
 LATENCY_STEPS_MS: Final = (50, 100, 550, 1000, 2000, 3000, 15000)
 AVOIDED_FOR_MS: Final = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
@@ -37,21 +38,25 @@ def pick_of(
     topic: str,
     sharding_key: str | None = None,
     queue: MessageQueue | QueueSelector | None = None,
+    names: Namespace = NO_NAMESPACE,
 ) -> Pick | None:
     """How a send's arguments fix its queue; None if any queue will do.
 
+    :param topic: the full name of the topic.
+    :param queue: a queue, or a selector, with plain names.
     :raises MessageError: `queue` belongs to another topic, or its id is out of range; or an
         argument has a wrong type. The pick raises it, too, and what the selector raises.
     """
     if callable(queue):
-        return _Selected(topic, queue)
+        return _Selected(topic, queue, names)
     if queue is not None:
         check_queue(queue)
-        if queue.topic != topic:
+        if names.full(queue.topic) != topic:
             raise MessageError(f"queue {queue} is not one of topic {topic}")
         if not 0 <= queue.queue_id <= INT_MAX:
             raise MessageError(f"queue {queue}: a queue id is a number from 0 to {INT_MAX}")
-        return lambda _: queue
+        full = names.full_queue(queue)
+        return lambda _: full
     if sharding_key is not None:
         if not isinstance(sharding_key, str):
             raise wrong_type("sharding_key", sharding_key, "a text, or None")
@@ -62,20 +67,22 @@ def pick_of(
 class _Selected:
     """The queue that an application's selector chose. All tries of a send go to that one."""
 
-    def __init__(self, topic: str, select: QueueSelector) -> None:
+    def __init__(self, topic: str, select: QueueSelector, names: Namespace) -> None:
+        self._names = names
         self._topic = topic
         self._select = select
         self._chosen: MessageQueue | None = None
 
     def __call__(self, queues: Sequence[MessageQueue]) -> MessageQueue:
         if self._chosen is None:
+            queues = [self._names.plain_queue(queue) for queue in queues]
             chosen = self._select(queues)
             if not isinstance(chosen, MessageQueue) or chosen not in queues:
                 raise MessageError(
                     f"queue: the function returned {chosen!r} for a message to {self._topic}: "
                     "it must return one of the queues that it is given"
                 )
-            self._chosen = chosen
+            self._chosen = self._names.full_queue(chosen)
         return self._chosen
 
 

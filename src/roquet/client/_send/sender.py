@@ -229,7 +229,8 @@ class Sender:
             response = await self._session.call(address, request, left_ms)
             if address in self._silences:
                 self._note_answer(address)
-            results = send_results(response, address, queue, message.unique_keys)
+            sent_to = self._session.names.plain_queue(queue)
+            results = send_results(response, address, sent_to, message.unique_keys)
         except (ConnectionClosed, CallTimeout, ResponseError) as error:
             self._record_latency(queue, began_s, has_failed=_may_try_again(error))
             if address is not None and not isinstance(error, ResponseError):

@@ -81,7 +81,7 @@ class TraceSender:
     Invariant: adding a record neither waits nor fails. While records cannot be sent, at most
     `RECORDS_MAX` wait and the others are dropped. Nothing that is sent here is traced itself.
 
-    :param group: the group whose clients are traced.
+    :param group: the group whose clients are traced, without a namespace.
     :param topic: the trace topic.
     """
 
@@ -231,7 +231,7 @@ class SendTrace:
                     sender.session.runtime.now_ms() - cost_ms,
                     fields.get(REGION) or DEFAULT_REGION,
                     sender.group,
-                    TracedMessage.of(message.topic, result.message_id, properties),
+                    TracedMessage.of(result.queue.topic, result.message_id, properties),
                     address,
                     body_size,
                     cost_ms,
