@@ -45,6 +45,8 @@ class Client(SessionUser):
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
+    _made_by = "roquet.connect"
+
     def __init__(
         self, name_server: NameServers | ClientConfig, **options: Unpack[ClientOptions]
     ) -> None:

@@ -214,7 +214,9 @@ def test_an_address_is_divided_at_its_last_colon(address: str, parts: tuple[str,
     assert split_address(address) == parts
 
 
-@pytest.mark.parametrize("address", ["", "a", "a:", ":1", "a:b", "a:0", "a:65536", "a:-1"])
+@pytest.mark.parametrize(
+    "address", ["", "a", "a:", ":1", "a:b", "a:0", "a:65536", "a:-1", "http://a:1", "a b:1"]
+)
 def test_another_text_is_no_address(address: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):
         split_address(address)

@@ -156,6 +156,8 @@ class Consumer(SessionUser):
         check_number("batch_size", batch_size, 1)
         if consume_timeout_ms is not None:
             check_number("consume_timeout_ms", consume_timeout_ms, 1)
+        if not isinstance(limits, PrefetchLimits | None):
+            raise ConfigError(f"limits is {limits!r}: give a PrefetchLimits, or None")
         strategy = Averagely() if strategy is None else strategy
         check_strategy(strategy)
         session = self._session
@@ -309,6 +311,7 @@ class Consumer(SessionUser):
         """
         self._require_open()
         if timeout_ms is not None:
+            check_number("timeout_ms", timeout_ms, 0)
             messages = await self._messages.some(1, timeout_ms)
             message = messages[0] if messages else None
             if message is None and not self._messages.stopped.is_set():
@@ -328,8 +331,11 @@ class Consumer(SessionUser):
 
         :param timeout_ms: how long to wait for the first message; the list is empty after that.
         :raises ClientStateError: the consumer is stopped or closed, perhaps while this waits.
+        :raises ConfigError: a number is out of range.
         """
         self._require_open()
+        check_number("max_messages", max_messages, 1)
+        check_number("timeout_ms", timeout_ms, 0)
         messages = await self._messages.some(max_messages, timeout_ms)
         if not messages and self._messages.stopped.is_set():
             # An empty list at once would let a loop around this spin, and nothing else run.

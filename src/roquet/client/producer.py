@@ -44,6 +44,7 @@ from roquet.protocol.records.message import (
     MessageQueue,
     check_group,
     reply_topic,
+    wrong_type,
 )
 
 __all__ = ["Producer", "SendResult", "SendStatus"]
@@ -244,6 +245,8 @@ class Producer(SessionUser):
         :raises RoquetError: as `send`. If there are several requests, earlier ones are stored.
         """
         self._require_open()
+        if not isinstance(messages, Iterable):
+            raise wrong_type("messages", messages, "a list of Messages")
         batch = list(messages)
         if self._hooks is None:
             return await self._send_batch(batch, sharding_key, queue, timeout_ms)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias, Unpack, get_args
 
 from roquet.client._consume.pull_request import HOLD_SWEEP_MS, pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
+from roquet.client._net import arguments
 from roquet.client._net.routes import (
     BrokerAddress,
     masters_only,
@@ -18,6 +19,7 @@ from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.common.java import INT_MAX, LONG_MAX, LONG_MIN
+from roquet.errors import ConfigError
 from roquet.protocol.bodies.tables import MASTER_ID, Route, Subscription
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
@@ -85,6 +87,11 @@ class PullConsumer(SessionUser):
         self._names = self._session.names
         self._group = self._names.full(group)
         check_group(self._group)
+        if read_from not in get_args(ReadFrom):
+            allowed = ", ".join(map(repr, get_args(ReadFrom)))
+            raise ConfigError(f"read_from is {read_from!r}: give one of {allowed}")
+        arguments.check_number("timeout_ms", timeout_ms, 1)
+        arguments.check_number("uncompressed_max", uncompressed_max, 1)
         self._read_from = read_from
         self._timeout_ms = timeout_ms
         self._uncompressed_max = uncompressed_max

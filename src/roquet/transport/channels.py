@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.command import Command
@@ -16,6 +17,8 @@ from roquet.transport.peers import Peers
 from roquet.transport.tls import Tls, handshake_error
 
 CONNECT_TIMEOUT_S = 3.0
+_NOT_IN_HOSTS: Final = frozenset("/ ")
+"""A URL is no address, although its last colon may be followed by a port."""
 GOOD_BYE_S = 1.0
 """Seconds for which `close` waits for the peers' TLS close_notify."""
 
@@ -26,7 +29,8 @@ def split_address(address: str) -> tuple[str, int]:
     :raises ValueError: `address` has no such form.
     """
     host, separator, port = address.strip().rpartition(":")
-    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    is_host = bool(host) and not set(host) & _NOT_IN_HOSTS
+    if not separator or not is_host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"address {address!r} is not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -83,7 +83,14 @@ def _is_hidden(topic: str, hidden: Collection[str]) -> bool:
 def split_topics(
     topics: Topics, names: Namespace = NO_NAMESPACE
 ) -> tuple[dict[str, str | Sql] | Iterable[str] | str, TopicPatterns]:
-    """The topics that are named, with their filters, and the patterns."""
+    """The topics that are named, with their filters, and the patterns.
+
+    :raises ConfigError: `topics` has a wrong type, or a pattern cannot be used.
+    """
+    if not isinstance(topics, Iterable | re.Pattern) or isinstance(topics, bytes):
+        raise ConfigError(
+            f"topics is {topics!r}: give a topic, several, or a dict from topics to filters"
+        )
     if isinstance(topics, re.Pattern):
         return {}, TopicPatterns({topics: ""}, names)
     if not isinstance(topics, Mapping):

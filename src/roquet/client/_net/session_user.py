@@ -6,7 +6,7 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self, Unpack
+from typing import ClassVar, Self, Unpack
 
 from roquet.client._net.hooked_session import session_of
 from roquet.client._net.session import Session
@@ -28,6 +28,9 @@ class SessionUser:
     :param options: parameters of `ClientConfig`; they replace those of a given config.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
+
+    _made_by: ClassVar[str] = ""
+    """The function that makes such clients; empty if it is the class."""
 
     def __init__(
         self,
@@ -174,7 +177,7 @@ class SessionUser:
     def _misuse(self) -> ClientStateError:
         kind = self._kind
         if not self._is_used:
-            advice = f"use `async with {kind}(...)`, or `await client.start()`"
+            advice = f"use `async with {self._made_by or kind}(...)`, or `await client.start()`"
             return ClientStateError(f"this {kind} was not started: {advice}")
         if self._loop is None:
             return ClientStateError(f"this {kind} was closed: create a new one")
