@@ -572,7 +572,7 @@ class _Iteration:
     async def __anext__(self) -> ReceivedMessage:
         if self._current is not None:
             self._current.ack()
-        self._current = await self._messages.next()
+        self._current = self._messages.next_here() or await self._messages.next()
         if self._current is None:
             raise StopAsyncIteration
         return self._current

@@ -211,7 +211,9 @@ class Producer(SessionUser):
         pick = pick_of(encoded.topic, sharding_key, queue, self._names)
         time_ms = self._timeout_or_default(timeout_ms)
         if self._gatherer is not None:
-            return await self._gatherer.send(message, encoded, time_ms, pick)
+            gathered = self._gatherer.begin(message, encoded, time_ms, pick)
+            if gathered is not None:
+                return await gathered
         (result,) = await self._sender.send(encoded, time_ms, pick)
         return result
 

@@ -37,9 +37,9 @@ class InProgress:
         self._failed = failed
         self._since_s: dict[Delivery, float] = {}
 
-    def add(self, delivery: Delivery) -> None:
-        """Add a message that is delivered now."""
-        self._since_s[delivery] = now_s()
+    def add(self, delivery: Delivery, since_s: float) -> None:
+        """Add a message that is delivered now, at loop time `since_s`."""
+        self._since_s[delivery] = since_s
 
     def remove(self, delivery: Delivery) -> None:
         """Remove a message that was settled."""

@@ -10,6 +10,7 @@ from roquet.client._consume.prefetch import Delivery, PrefetchBuffer
 from roquet.client._consume.redelivery import Redelivery
 from roquet.client._consume.trace import ConsumeTrace
 from roquet.client.received import ReceivedMessage
+from roquet.common.loop_time import now_s
 from roquet.errors import MessageError
 from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 
@@ -71,11 +72,11 @@ class MessageStream:
             messages.append(message)
             size += len(message.body)
             is_full = len(messages) >= count_max or size >= self._uncompressed_max
-            message = None if is_full else self._next_here()
+            message = None if is_full else self.next_here()
         return messages
 
-    def _next_here(self) -> ReceivedMessage | None:
-        """The next message that is already here."""
+    def next_here(self) -> ReceivedMessage | None:
+        """The next message that is already here; None if there is none."""
         while (delivery := self._prefetch.take()) is not None:
             message = self._open(delivery)
             if message is not None:
@@ -84,15 +85,21 @@ class MessageStream:
 
     def _open(self, delivery: Delivery) -> ReceivedMessage | None:
         """Decode the body of a message; None if it cannot be decoded."""
+        began_s = now_s()
         try:
             message = delivery.message(
-                self._failed, self._settled, self._uncompressed_max, self._kind, self._names
+                self._failed,
+                self._settled,
+                began_s,
+                self._uncompressed_max,
+                self._kind,
+                self._names,
             )
             _ = message.body  # decoded here: the application gets no message that cannot be
         except MessageError as error:
             self._redelivery.unreadable(delivery, error)
             return None
-        self.in_progress.add(delivery)
+        self.in_progress.add(delivery, began_s)
         if self._trace is not None:
             delivery.on_settled = self._trace.delivered(message)
         return message

@@ -57,6 +57,7 @@ class Delivery:
         self,
         failed: Callable[[Delivery, int], None],
         settled: Callable[[Delivery], None],
+        began_s: float = 0.0,
         uncompressed_max: int = UNCOMPRESSED_MAX,
         kind: type[ReceivedMessage] = ReceivedMessage,
         names: Namespace = NO_NAMESPACE,
@@ -65,6 +66,7 @@ class Delivery:
 
         :param failed: called with the delay level if the application asks for another delivery.
         :param settled: called when the message is settled and its queue may continue.
+        :param began_s: the time of the event loop now.
         :param uncompressed_max: maximum size of the decompressed body in bytes.
         :param kind: the class of the message.
         :param names: the namespace of the client.
@@ -73,7 +75,6 @@ class Delivery:
         counters.handed_out += 1
         is_timed = counters.handed_out % TIMED_EVERY == 1
         clock = self.process_queue.clock if is_timed else None
-        began_s = 0.0 if clock is None else clock()
 
         def settle(delay_level: int | None) -> None:
             if self.settle_once(Outcome.ACKNOWLEDGED if delay_level is None else Outcome.FAILED):

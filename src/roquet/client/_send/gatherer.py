@@ -39,16 +39,19 @@ class _Send:
     message: EncodedMessage
     size: int
     """About the size of the record; 0: the message is sent alone."""
-    wait_stored: bool
-    timeout_ms: int
+    kind: tuple[bool, int]
+    """`wait_stored` and `timeout_ms`: sends of different kinds are not sent together."""
     deadline: float
     pick: Pick | None
     result: asyncio.Future[SendResult]
 
     @property
-    def kind(self) -> tuple[bool, int]:
-        """Sends of different kinds are not sent together."""
-        return self.wait_stored, self.timeout_ms
+    def wait_stored(self) -> bool:
+        return self.kind[0]
+
+    @property
+    def timeout_ms(self) -> int:
+        return self.kind[1]
 
     def fail(self, error: BaseException) -> None:
         if self.result.done():
@@ -94,28 +97,27 @@ class Gatherer:
             lambda: FifoSemaphore(1)
         )
 
-    async def send(
+    def begin(
         self, message: Message, encoded: EncodedMessage, timeout_ms: int, pick: Pick | None
-    ) -> SendResult:
-        """Send a message together with others. Raises as `Sender.send`.
+    ) -> asyncio.Future[SendResult] | None:
+        """Begin to send a message together with others; None: it must be sent alone, at once.
 
         :param encoded: the message, encoded to be sent alone.
+        :returns: the future of its result. Its errors are those of `Sender.send`.
         """
         size = _size_in_request(message, encoded)
         if not size and pick is None:
-            (result,) = await self._sender.send(encoded, timeout_ms)
-            return result
+            return None
         each = _Send(
             encoded,
             size,
-            message.wait_stored,
-            timeout_ms,
+            (message.wait_stored, timeout_ms),
             deadline_after(timeout_ms),
             pick,
             asyncio.get_running_loop().create_future(),
         )
         self._add(encoded.topic, each)
-        return await each.result
+        return each.result
 
     def _add(self, topic: str, each: _Send) -> None:
         waiting = self._waiting.get(topic)
