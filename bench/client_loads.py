@@ -22,11 +22,12 @@ class Client(StrEnum):
 
 
 class Way(StrEnum):
-    """How a program does its work; the sends of roquet have one way, tasks that wait."""
+    """How a program does its work; roquet's tasks wait for their sends in all but `BATCH`."""
 
     WAITING = "waiting"
     ASYNC = "async"
     BATCH = "batch"
+    LINGER = "linger"
     CONSUME = "consume"
 
 
@@ -43,8 +44,10 @@ BODY_SIZE: Final = 1024
 STORED: Final = 100_000
 """Messages, that a consumer finds and that a cold script sends."""
 BATCH: Final = 32
+GATHERED: Final = 1000
+"""Sends at a time that are gathered; `linger_ms` waits for others if there are fewer."""
 COLD_WAYS: Final = {Client.JAVA: Way.ASYNC}
-"""The faster of a client's two ways; `WAITING` for the others."""
+"""The faster of a client's two ways; the load's own for the others."""
 NO_BATCHES: Final = tuple(client for client in Client if client is not Client.CPP)
 """The C++ client compresses a batch as a whole, and brokers store it as one message."""
 
@@ -70,6 +73,14 @@ LOADS: Final = (
     Load("consume32", "consume, lists of up to 32", Kind.CONSUME, Way.CONSUME, 32, NO_BATCHES),
     Load("first", "the first message of a process", Kind.FIRST, Way.WAITING, 1),
     Load("cold", f"a script that sends {STORED:,} messages", Kind.COLD, Way.WAITING, 64),
+    Load(
+        "cold_linger",
+        "the same, gathered",
+        Kind.COLD,
+        Way.LINGER,
+        GATHERED,
+        (Client.ROQUET, Client.UVLOOP, Client.JAVA),
+    ),
 )
 
 

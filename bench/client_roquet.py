@@ -15,6 +15,7 @@ from roquet import Consumer, Message, Producer
 BEGAN = perf_counter()
 """Behind the imports."""
 BODY = b"x" * 1024
+LINGER_MS = 5
 
 
 class Sending:
@@ -74,7 +75,8 @@ class Sending:
 
 
 async def send(names: str, topic: str, way: str, under_way: int) -> None:
-    async with Producer(names, "bench-roquet") as producer:
+    linger_ms = LINGER_MS if way == "linger" else 0
+    async with Producer(names, "bench-roquet", linger_ms=linger_ms) as producer:
         sending = Sending(producer, topic, under_way)
         work: Callable[[Callable[[], bool]], Awaitable[int]]
         work = sending.batch if way == "batch" else sending.waiting
