@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Final
 
-from roquet.client._net.tasks import Tasks, deadline_after
+from roquet.client._net.tasks import Tasks
 from roquet.client._send.encoded_message import RECORD_OVERHEAD, EncodedMessage, encode_batch
 from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client._send.queue_choice import Pick
@@ -108,13 +108,14 @@ class Gatherer:
         size = _size_in_request(message, encoded)
         if not size and pick is None:
             return None
+        loop = asyncio.get_running_loop()
         each = _Send(
             encoded,
             size,
             (message.wait_stored, timeout_ms),
-            deadline_after(timeout_ms),
+            loop.time() + timeout_ms / 1000,
             pick,
-            asyncio.get_running_loop().create_future(),
+            loop.create_future(),
         )
         self._add(encoded.topic, each)
         return each.result

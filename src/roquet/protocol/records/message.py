@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, overload
@@ -382,6 +383,12 @@ def check_topic(topic: str) -> None:
     """
     if not isinstance(topic, str):
         raise wrong_type("topic", topic, "a name")
+    _check_topic_name(topic)
+
+
+@lru_cache(256)
+def _check_topic_name(topic: str) -> None:
+    """Each message has its topic checked, and there are few. Errors are not kept."""
     if not topic.strip():
         raise MessageError("the topic's name is blank")
     if len(topic) > TOPIC_SIZE_MAX:
