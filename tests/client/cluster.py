@@ -424,6 +424,11 @@ class FakeCluster:
         self.listed: set[str] = set()
         self.route_requests: list[str] = []
         self.name_server_host = sim.host(NAME_SERVER.partition(":")[0])
+        self.name_server_host.call(self.serve_routes)
+        self.client = sim.host(CLIENT)
+
+    async def serve_routes(self) -> None:
+        """Be the name server, for the first time or again after its host was killed."""
         server = Server(
             {
                 RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
@@ -431,8 +436,7 @@ class FakeCluster:
                 RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._own_topics,
             }
         )
-        self.name_server_host.call(lambda: server.listen("0.0.0.0", 9876))
-        self.client = sim.host(CLIENT)
+        await server.listen("0.0.0.0", 9876)
 
     def broker(
         self,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Unpack
 
+from roquet.client._net.outages import level_of
 from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.session import Session
 from roquet.client._net.session_user import SessionUser
@@ -147,7 +148,8 @@ class TransactionProducer(Producer):
         except RouteNotFound:
             log.debug("topic not found yet: topic=%s", topic)
         except RoquetError as error:
-            log.warning(
+            log.log(
+                level_of(error),
                 "route not found, brokers cannot ask this producer yet: group=%s topic=%s error=%s",
                 self._group,
                 topic,

@@ -5,6 +5,7 @@ back.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -126,6 +127,8 @@ def test_a_lock_counts_for_half_a_minute_since_it_was_asked_for(
 def test_a_broker_that_does_not_answer_changes_no_lock(
     cluster: FakeCluster, broker: FakeBroker, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG)
+
     async def work(locks: OrderLocks) -> None:
         await locks.acquire(QUEUES[:1])
         broker.script[LOCK] = [code]

@@ -53,21 +53,3 @@ async def test_if_none_answers_each_was_asked_once_and_all_are_named() -> None:
     assert sorted(scripted.asked) == [*ADDRESSES]
     (note,) = raised.value.__notes__
     assert all(address in note for address in ADDRESSES)
-
-
-async def test_a_silent_one_is_told_of_once_and_once_when_it_answers_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    scripted = Scripted()
-    scripted.down = {address: ConnectionClosed("refused") for address in ADDRESSES}
-    for _ in range(20):
-        with pytest.raises(ConnectionClosed):
-            await scripted.ask()
-    scripted.down = {}
-    back = await scripted.ask()
-    assert await scripted.ask() == back
-
-    gone = "name server does not answer: name_server=%s error=refused"
-    lines = [record.getMessage() for record in caplog.records]
-    assert sorted(lines[:-1]) == [gone % address for address in ADDRESSES]
-    assert lines[-1] == f"name server answers again: name_server={back}"

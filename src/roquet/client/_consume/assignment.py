@@ -14,6 +14,7 @@ from roquet.client._consume.offsets import Where, check_offset, offset_of, start
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._net.member_calls import QueueState
+from roquet.client._net.outages import level_of
 from roquet.client._net.tasks import Tasks, attempt, cancel
 from roquet.errors import ConfigError, RoquetError
 from roquet.protocol.bodies.tables import Subscription
@@ -213,7 +214,8 @@ class Assignment:
                 self._context.session, self._offsets, queue, self._context.start
             )
         except RoquetError as error:
-            log.warning(
+            log.log(
+                level_of(error),
                 "queue not consumed yet, its start offset is not known: queue=%s error=%s",
                 queue,
                 error,

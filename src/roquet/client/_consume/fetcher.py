@@ -23,6 +23,7 @@ from roquet.client._consume.pull_flow import (
 from roquet.client._consume.pull_request import pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus, selected_records
 from roquet.client._net.member_calls import QueueState
+from roquet.client._net.outages import is_outage
 from roquet.client._net.routes import BrokerAddress, read_addresses
 from roquet.common.failure_streak import FailureStreak
 from roquet.common.loop_time import now_s
@@ -174,10 +175,11 @@ class QueueFetcher:
     def _failed(self, error: RoquetError) -> float:
         """Log a failed pull and return the ms to wait.
 
-        Only the first of several failures is a warning, as there is one per second.
+        Only the first of several failures is a warning, as there is one per second. The session
+        tells of a broker that does not answer, once for all queues.
         """
         log.log(
-            logging.WARNING if self._streak.failed() else logging.DEBUG,
+            logging.DEBUG if is_outage(error) or not self._streak.failed() else logging.WARNING,
             "pull failed, will be retried: queue=%s error=%s",
             self._queue,
             error,

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+from roquet.client._net.outages import level_of
 from roquet.client._net.routes import masters_only
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import pause
@@ -103,7 +104,8 @@ class OrderLocks:
                 response.body, lambda json: set(map(queue_from_json, json.get("lockOKMQSet") or ()))
             )
         except (RoquetError, ValueError) as error:
-            log.warning(
+            log.log(
+                level_of(error),
                 "queues not locked, will be retried: group=%s broker=%s count=%d error=%s",
                 self._group,
                 queues[0].broker_name,
@@ -133,7 +135,8 @@ class OrderLocks:
         try:
             await self._ask(RequestCode.UNLOCK_BATCH_MQ, queues)
         except RoquetError as error:
-            log.warning(
+            log.log(
+                level_of(error),
                 "could not unlock queues, the broker releases them when the locks expire: "
                 "group=%s broker=%s count=%d error=%s",
                 self._group,

@@ -11,6 +11,7 @@ from typing import Final
 from roquet.allocation import allocate
 from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
+from roquet.client._net.outages import level_of
 from roquet.client._net.routes import all_addresses, subscribe_queues
 from roquet.client._net.tasks import attempt, pause
 from roquet.errors import PeerError, RoquetError, RouteNotFound
@@ -177,7 +178,8 @@ class Rebalancer:
                 if response.code == ResponseCode.SUCCESS:
                     return _read_ids(response.body)
             except (RoquetError, ValueError) as error:
-                log.warning(
+                log.log(
+                    level_of(error),
                     "group members not found, the next broker is asked: "
                     "group=%s broker=%s error=%s",
                     self._group,

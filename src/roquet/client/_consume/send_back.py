@@ -9,6 +9,7 @@ import logging
 from typing import Final
 
 from roquet.client._consume.prefetch import Delivery
+from roquet.client._net.outages import level_of
 from roquet.client._net.routes import masters_only
 from roquet.client._net.session import Session
 from roquet.client._send.encoded_message import EncodedMessage
@@ -93,7 +94,8 @@ class SendBack:
         try:
             await self._request_send_back(delivery, delay_level)
         except RoquetError as error:
-            log.warning(
+            log.log(
+                level_of(error),
                 "message not sent back, a copy is sent: msgId=%s topic=%s error=%s",
                 delivery.record.offset_message_id,
                 delivery.record.topic,
@@ -134,7 +136,8 @@ class SendBack:
                 self._copy(delivery.record, delivery.reconsume_times, delay_level), TIMEOUT_MS
             )
         except RoquetError as error:
-            log.warning(
+            log.log(
+                level_of(error),
                 "copy of a failed message not sent: msgId=%s topic=%s error=%s",
                 delivery.record.offset_message_id,
                 delivery.record.topic,

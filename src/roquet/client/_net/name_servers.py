@@ -5,18 +5,12 @@ See docs/pitfalls.md#trap-51 and docs/protocol/producing.md#finding-a-broker.
 
 from __future__ import annotations
 
-import logging
 import random
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from roquet.common.failure_streak import FailureStreak
-from roquet.common.limited_log import LimitedLog
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.command import Command
-
-log = logging.getLogger(__name__)
 
 TIMEOUT_MS = 3000
 
@@ -29,8 +23,7 @@ Call = Callable[[str, Command, int], Awaitable[Command]]
 class NameServers:
     """The name servers of a client. One of them, chosen at random, is asked as long as it answers.
 
-    When it does not answer, the next one is chosen. That is logged once, and once more when it
-    answers again: every send may ask.
+    When it does not answer, the next one is chosen.
     """
 
     def __init__(self, addresses: Iterable[str], call: Call, chance: random.Random) -> None:
@@ -38,8 +31,6 @@ class NameServers:
         chance.shuffle(self.addresses)
         self._call = call
         self._chosen = 0
-        self._silences: defaultdict[str, FailureStreak] = defaultdict(FailureStreak)
-        self._limited_log = LimitedLog(log)
 
     async def ask(self, request: Command) -> Command:
         """Ask until a name server answers; return the response, whatever its code is.
@@ -58,20 +49,11 @@ class NameServers:
         failure: Exception | None = None
         for _ in self.addresses:
             asked = self._chosen
-            address = self.addresses[asked]
             try:
-                response = await ask(address)
+                return await ask(self.addresses[asked])
             except (ConnectionClosed, CallTimeout) as error:
-                if self._silences[address].failed():
-                    text = "name server does not answer: name_server=%s error=%s"
-                    self._limited_log.warning(f"silent {address}", text, address, error)
                 self._move_on_from(asked)
                 failure = error
-            else:
-                if self._silences[address].ended():
-                    text = "name server answers again: name_server=%s"
-                    self._limited_log.warning(f"again {address}", text, address)
-                return response
         assert failure is not None, "there is at least one name server"
         failure.add_note(f"name servers asked: {'; '.join(self.addresses)}")
         raise failure

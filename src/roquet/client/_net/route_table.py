@@ -132,7 +132,7 @@ class RouteTable:
         except RouteNotFound:
             pass  # a topic that the first send creates
         except (ConnectionClosed, CallTimeout):
-            pass  # `NameServers` has logged that
+            pass  # `Outages` tells of that
         except (PeerError, ResponseError) as error:
             if self._failures[topic].failed():
                 log.warning("route not refreshed: topic=%s error=%s", topic, error)

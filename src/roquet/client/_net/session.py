@@ -11,6 +11,7 @@ from roquet.client._net.broker_requests import BrokerRequests
 from roquet.client._net.heartbeats import Heartbeats
 from roquet.client._net.identity import new_client_id
 from roquet.client._net.name_servers import TIMEOUT_MS, NameServers
+from roquet.client._net.outages import Outages
 from roquet.client._net.queue_calls import QueueCalls
 from roquet.client._net.replies import Replies
 from roquet.client._net.route_table import REFRESH_PERIOD_S, RouteTable
@@ -55,6 +56,7 @@ class Session:
         self.is_closed = False
         """Whether no connection is opened any more."""
         self._silent_calls: dict[str, int] = {}
+        self._outages = Outages(self.name_servers.addresses)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -106,11 +108,11 @@ class Session:
             connection, timeout_ms = await self._connection(address, timeout_ms)
         try:
             response = await connection.calls.call(request, timeout_ms)
-        except CallTimeout:
-            self._count_silence(address, connection)
+        except (CallTimeout, ConnectionClosed) as error:
+            self._failed(address, connection, error)
             raise
-        if self._silent_calls:
-            self._silent_calls.pop(address, None)
+        if self._silent_calls or self._outages.away:
+            self._answered(address)
         return response
 
     async def call_all(
@@ -123,10 +125,10 @@ class Session:
         connection, timeout_ms = await self._connection(address, timeout_ms)
         try:
             responses = await connection.calls.call_all(requests, timeout_ms)
-        except CallTimeout:
-            self._count_silence(address, connection)
+        except (CallTimeout, ConnectionClosed) as error:
+            self._failed(address, connection, error)
             raise
-        self._silent_calls.pop(address, None)
+        self._answered(address)
         return responses
 
     async def _connection(self, address: str, timeout_ms: int) -> tuple[Connection, int]:
@@ -142,13 +144,9 @@ class Session:
         if self.is_closed:
             raise ConnectionClosed(f"cannot connect to {address}: the client was closed")
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                connection = await self._channels.connection(address)
-        except TimeoutError:
-            raise CallTimeout(f"no connection to {address} within {timeout_ms} ms") from None
-        except ConnectionClosed as error:
-            if isinstance(error.__cause__, TimeoutError):
-                raise CallTimeout(str(error)) from error
+            connection = await self._connected(address, timeout_ms)
+        except (CallTimeout, ConnectionClosed) as error:
+            self._outages.failed(address, error)
             raise
         if self._connections.get(address) not in (None, connection):
             # The broker has removed this client together with its former connection.
@@ -157,7 +155,27 @@ class Session:
         self._connections[address] = connection
         return connection
 
-    def _count_silence(self, address: str, connection: Connection) -> None:
+    async def _connected(self, address: str, timeout_ms: int) -> Connection:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._channels.connection(address)
+        except TimeoutError:
+            raise CallTimeout(f"no connection to {address} within {timeout_ms} ms") from None
+        except ConnectionClosed as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise CallTimeout(str(error)) from error
+            raise
+
+    def _answered(self, address: str) -> None:
+        self._silent_calls.pop(address, None)
+        self._outages.answered(address)
+
+    def _failed(self, address: str, connection: Connection, error: Exception) -> None:
+        if self.is_closed:
+            return  # its connections end, whatever the servers do
+        self._outages.failed(address, error)
+        if isinstance(error, ConnectionClosed):
+            return
         self._silent_calls[address] = self._silent_calls.get(address, 0) + 1
         if self._silent_calls[address] >= SILENT_CALLS_MAX:
             del self._silent_calls[address]

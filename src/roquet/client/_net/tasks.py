@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from roquet.client._net.outages import level_of
 from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
 
@@ -69,12 +70,13 @@ async def attempt(work: Awaitable[object], what: str, level: int = logging.WARNI
     """Await `work`; return whether it succeeded. A failure is logged.
 
     :param what: the name of the work in the log.
-    :param level: the log level of expected errors (`RoquetError`).
+    :param level: the log level of expected errors (`RoquetError`). That a server does not answer is
+        logged for debugging, because `Outages` tells of it.
     """
     try:
         await work
     except RoquetError as error:
-        log.log(level, "client task failed: task=%r error=%s", what, error)
+        log.log(level_of(error, level), "client task failed: task=%r error=%s", what, error)
     except Exception:
         log.exception("client task failed unexpectedly: task=%r", what)
     else:

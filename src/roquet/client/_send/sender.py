@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -18,15 +17,12 @@ from roquet.client._send.queue_choice import LatencyFaults, Pick
 from roquet.client._send.topic_routes import MasterMissing, TopicRoute, TopicRoutes
 from roquet.client._send.tries import Tries
 from roquet.client.send_result import SendResult, send_results
-from roquet.common.failure_streak import FailureStreak
-from roquet.common.limited_log import LimitedLog
 from roquet.common.loop_time import now_s
 from roquet.errors import (
     AccessDenied,
     CallTimeout,
     ConnectionClosed,
     ResponseError,
-    RoquetError,
     RouteNotFound,
 )
 from roquet.protocol.records.message import MessageQueue
@@ -108,9 +104,6 @@ class Sender:
         self._on_sent = on_sent
         self._faults = LatencyFaults() if rules.avoid_slow_brokers else None
         self._slots = FifoSemaphore(rules.max_in_flight)
-        self._silences: defaultdict[str, FailureStreak] = defaultdict(FailureStreak)
-        """By the address of a broker."""
-        self._limited_log = LimitedLog(log)
 
     async def send(
         self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None
@@ -222,19 +215,14 @@ class Sender:
     ) -> list[SendResult]:
         request = message.request(self._group, queue, self._session.runtime.now_ms())
         began_s = now_s()
-        address = None
         try:
             address = topic_route.master(queue)
             left_ms = max(1, int((deadline - began_s) * 1000))
             response = await self._session.call(address, request, left_ms)
-            if address in self._silences:
-                self._note_answer(address)
             sent_to = self._session.names.plain_queue(queue)
             results = send_results(response, address, sent_to, message.unique_keys)
         except (ConnectionClosed, CallTimeout, ResponseError) as error:
             self._record_latency(queue, began_s, has_failed=_may_try_again(error))
-            if address is not None and not isinstance(error, ResponseError):
-                self._note_silence(address, queue, error)
             raise
         # A cancelled send says nothing about its broker: the application may be in a hurry.
         if self._faults is not None:
@@ -242,22 +230,6 @@ class Sender:
         if self._on_sent is not None:
             self._on_sent(message, response, address, results, began_s)
         return results
-
-    def _note_silence(self, address: str, queue: MessageQueue, error: RoquetError) -> None:
-        """Log that a broker does not answer: once, as every send may find that."""
-        if self._silences[address].failed():
-            self._limited_log.warning(
-                f"silent {address}",
-                "broker does not answer, sends are tried again: broker=%s address=%s error=%s",
-                queue.broker_name,
-                address,
-                error,
-            )
-
-    def _note_answer(self, address: str) -> None:
-        del self._silences[address]
-        text = "broker answers again: address=%s"
-        self._limited_log.warning(f"again {address}", text, address)
 
     def _record_latency(
         self, queue: MessageQueue, began_s: float, *, has_failed: bool = False
