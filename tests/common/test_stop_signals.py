@@ -37,11 +37,12 @@ async def test_after_the_block_a_signal_has_its_former_effect() -> None:
         pass
 
     before = signal.signal(signal.SIGUSR2, former)
+    of_termination = signal.getsignal(signal.SIGTERM)
     try:
         with stopping_on([signal.SIGUSR2, signal.SIGTERM], lambda: None):
             assert signal.getsignal(signal.SIGUSR2) is not former
         assert signal.getsignal(signal.SIGUSR2) is former
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is of_termination
     finally:
         signal.signal(signal.SIGUSR2, before)
 

@@ -27,6 +27,17 @@ def config_file(folder: Path, port: int = 0) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def hangup_is_not_ignored() -> Iterator[None]:
+    """A process that is started under nohup, as these tests may be, ignores SIGHUP."""
+    if hasattr(signal, "SIGHUP"):
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        yield
+        signal.signal(signal.SIGHUP, before)
+    else:
+        yield
+
+
 @contextmanager
 def running(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "roquet.cli.main", *map(str, arguments)]

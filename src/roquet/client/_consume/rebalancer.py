@@ -104,7 +104,7 @@ class Rebalancer:
 
         :raises RoquetError: no name server answers, or its answer cannot be used.
         """
-        for topic in list(self._unknown):
+        for topic in sorted(self._unknown):
             with suppress(RouteNotFound):
                 await self._session.routes.refresh(topic)
                 self.due.set()
