@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Self, Unpack
@@ -34,7 +34,7 @@ from roquet.client._consume.trace import ConsumeTrace
 from roquet.client._net.arguments import check_number
 from roquet.client._net.hooks import ConsumeHooks
 from roquet.client._net.session_user import SessionUser
-from roquet.client._net.tasks import Tasks, every
+from roquet.client._net.tasks import Tasks, each_in_turn, every
 from roquet.client._send.trace import TraceSender, trace_topic_of
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
@@ -258,18 +258,19 @@ class Consumer(SessionUser):
 
     async def _on_closing(self) -> None:
         self._prefetch.stop()
-        for run in list(self._runs):
-            await run.ended.wait()
-        self._prefetch.close()
+        try:
+            for run in list(self._runs):
+                await run.ended.wait()
+        finally:
+            self._prefetch.close()
 
     async def _on_close(self) -> None:
         """Store the offsets, then leave the group."""
         self._messages.close()
-        await self._tasks.close()
-        await self._redelivery.finish()
+        steps: list[Callable[[], Awaitable[object]]] = [self._tasks.close, self._redelivery.finish]
         if self._trace is not None:
-            await self._trace.sender.close()
-        await self._member.leave()
+            steps.append(self._trace.sender.close)
+        await each_in_turn(*steps, self._member.leave)
 
     def stop(self) -> None:
         """Deliver no more messages. What was delivered can still be settled.

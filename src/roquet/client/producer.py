@@ -13,7 +13,7 @@ from roquet.client._net.broker_requests import CheckBackHandler
 from roquet.client._net.hooks import SendHooks
 from roquet.client._net.replies import reply_properties
 from roquet.client._net.session_user import SessionUser
-from roquet.client._net.tasks import deadline_after
+from roquet.client._net.tasks import deadline_after, each_in_turn
 from roquet.client._send.encoder import (
     MessageEncoder,
     MessageFields,
@@ -153,10 +153,14 @@ class Producer(SessionUser):
     async def _on_close(self) -> None:
         # Sends that come from now on do not wait: nobody would flush them.
         gatherer, self._gatherer = self._gatherer, None
+        steps: list[Callable[[], Awaitable[object]]] = []
         if gatherer is not None:
-            await gatherer.flush()
+            steps.append(gatherer.flush)
         if self._trace is not None:
-            await self._trace.sender.close()
+            steps.append(self._trace.sender.close)
+        await each_in_turn(*steps, self._leave)
+
+    async def _leave(self) -> None:
         if self._has_joined:
             await self._session.membership.leave_as_producer(self._group, self._on_check_back)
 

@@ -211,7 +211,7 @@ def test_a_close_during_the_start_ends_both(
         assert cluster.nothing_is_left()
 
 
-def test_closing_goes_on_if_its_caller_is_cancelled(
+def test_a_close_whose_caller_is_cancelled_does_its_other_steps(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     async def run() -> None:
@@ -312,3 +312,38 @@ print(producer.is_open)
     )
     assert "was started in another event loop" in lines[0]
     assert lines[1:] == ["no error", "False"]
+
+
+@pytest.mark.process
+def test_the_end_of_the_program_closes_what_a_cancelled_task_had_open() -> None:
+    """asyncio.run cancels what is left, a task that is just closing its client, too."""
+    assert (
+        output(
+            """
+import gc, warnings
+
+warnings.simplefilter("error", ResourceWarning)
+sys.unraisablehook = lambda unraisable: print(unraisable.exc_value, flush=True)
+
+
+async def consume(name_server, entered):
+    async with roquet.connect(name_server) as mq, mq.consumer("G", "T") as consumer:
+        entered.set()
+        await consumer.get()
+
+
+async def leave():
+    entered = asyncio.Event()
+    task = asyncio.create_task(consume(cluster.name_server, entered))
+    await entered.wait()
+    task.cancel()
+
+
+with roquet.dev.Cluster() as cluster:
+    cluster.create_topic("T")
+    asyncio.run(leave())
+    gc.collect()
+"""
+        )
+        == []
+    )

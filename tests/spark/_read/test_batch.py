@@ -151,7 +151,9 @@ def test_planning_without_a_name_server_fails_in_time() -> None:
     wanted = ReadOptions.of_batch(
         {"nameserver": "127.0.0.1:1", "subscribe": "orders", "noprogresstimeoutms": "50"}
     )
-    with pytest.raises(NoProgress, match=r"^127\.0\.0\.1:1: no answer in 0\.05 s, last cannot connect"):
+    with pytest.raises(
+        NoProgress, match=r"^127\.0\.0\.1:1: no answer in 0\.05 s, last cannot connect"
+    ):
         plan(wanted)
 
 

@@ -12,7 +12,7 @@ from roquet.client._consume.rebalancer import LOOK_PERIOD_S, Rebalancer
 from roquet.client._consume.statistics import SAMPLE_PERIOD_S
 from roquet.client._consume.subscription_changes import MATCH_PERIOD_S, SubscriptionChanges
 from roquet.client._net.broker_requests import MemberCallbacks
-from roquet.client._net.tasks import Tasks, every
+from roquet.client._net.tasks import Tasks, each_in_turn, every
 from roquet.common.loop_time import now_s
 from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData
 from roquet.protocol.records.message import MessageQueue
@@ -122,8 +122,9 @@ class Member:
         In this order, because the other members take over the queues as soon as this member left
         (docs/protocol/consuming.md#leaving).
         """
-        await self._tasks.close()
-        await self.assignment.close()
+        await each_in_turn(self._tasks.close, self.assignment.close, self._unregister)
+
+    async def _unregister(self) -> None:
         if self._has_joined:
             await self._session.membership.leave_as_consumer(self._context.group)
 

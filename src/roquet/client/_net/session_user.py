@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import ClassVar, Self, Unpack
 
 from roquet.client._net.hooked_session import session_of
 from roquet.client._net.session import Session
+from roquet.client._net.tasks import each_in_turn
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.errors import ClientStateError, ConfigError
 
@@ -60,7 +60,7 @@ class SessionUser:
         self._process_id = 0
         self._is_used = False
         """Whether it was started or closed: neither can be started again."""
-        self._closing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
 
     async def start(self) -> Self:
         """Connect to a name server, and begin the work in the background. Returns this client.
@@ -100,7 +100,8 @@ class SessionUser:
     async def close(self) -> None:
         """End the work, and close the connections that no other client shares.
 
-        A second call waits for the first one. If the caller is cancelled, closing goes on.
+        A second call waits for the first one. If the caller is cancelled, the step that is under
+        way is given up and the others are done.
 
         :raises ClientStateError: it was started in another event loop, which still runs.
         """
@@ -111,19 +112,20 @@ class SessionUser:
         if loop is not None and loop.is_closed():
             self._loop = None  # its connections and tasks ended with it
             return
-        if self._closing is None:
-            self._require_open()
-            self._closing = asyncio.create_task(self._close(), name=f"close {self._kind}")
-        await asyncio.shield(self._closing)
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        self._require_open()
+        self._closing = asyncio.get_running_loop().create_future()
+        try:
+            await self._close()
+        finally:
+            self._closing.set_result(None)
 
     async def _close(self) -> None:
-        # each step is done even if one before it fails
-        async with AsyncExitStack() as steps:
-            steps.push_async_callback(self._end_session)
-            steps.push_async_callback(self._on_close)
-            for guest in self._guests:
-                steps.push_async_callback(guest.close)
-            await self._on_closing()
+        # Not in a task of its own: the end of `asyncio.run` cancels that, perhaps before it begins.
+        guests = [guest.close for guest in reversed(self._guests)]
+        await each_in_turn(self._on_closing, *guests, self._on_close, self._end_session)
 
     async def _end_session(self) -> None:
         self._loop = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
 from typing import Any
 
 from roquet.client._net.outages import level_of
@@ -51,6 +52,16 @@ async def cancel(*tasks: asyncio.Task[None]) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+async def each_in_turn(*steps: Callable[[], Awaitable[object]]) -> None:
+    """Await the steps in turn, each even if one before it failed or was cancelled.
+
+    A close is made of such steps: it may be cancelled while one of them waits for a broker.
+    """
+    async with AsyncExitStack() as stack:
+        for step in reversed(steps):
+            stack.push_async_callback(step)
 
 
 async def every(period_s: float, work: Callable[[], Awaitable[object]], what: str) -> None:
