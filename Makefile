@@ -75,7 +75,7 @@ KILLS ?= 40
 HANDS ?= 20
 MINUTES ?= 30
 SEED ?=
-soak: setup  ## MINUTES of mixed load, KILLS kills of a loaded broker, a store that changes brokers HANDS times, killed Spark jobs; SEED=n repeats a run.
+soak: setup  ## MINUTES of mixed load, and of stalled consumers, KILLS kills of a loaded broker, a store that changes brokers HANDS times, killed Spark jobs; SEED=n repeats a run.
 	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) --hands $(HANDS) --minutes $(MINUTES) \
 		--report bench/SOAK.md $(if $(SEED),--soak-seed $(SEED))
 

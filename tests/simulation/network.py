@@ -260,16 +260,19 @@ class Network:
                 transport.outbound.send_reset()
         del self.processes[process.address]
 
-    def _leave(self, process: Process) -> list[VirtualTransport]:
-        for server in [server for server in self._servers.values() if server.process is process]:
-            server.close()
-        ends = [
+    def open_ends(self, process: Process) -> list[VirtualTransport]:
+        """The connections of a process, also those that are being closed."""
+        return [
             end
             for connection in self._connections
             for end in connection.ends
-            if end.process is process
+            if end.process is process and not end.is_gone
         ]
-        standing = [end for end in ends if not end.is_gone]
+
+    def _leave(self, process: Process) -> list[VirtualTransport]:
+        for server in [server for server in self._servers.values() if server.process is process]:
+            server.close()
+        standing = self.open_ends(process)
         for end in standing:
             end.lose(None)
         return standing

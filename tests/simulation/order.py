@@ -14,7 +14,7 @@ from roquet.client.consumer import Consumer, ReceivedMessage
 from roquet.client.producer import Producer
 from roquet.client.send_result import SendStatus
 from roquet.errors import RoquetError
-from roquet.protocol.records.message import Message
+from roquet.protocol.records.message import Message, MessageQueue
 from tests.simulation.clients import NO_ANSWER
 from tests.simulation.simulation import Host, Simulation
 
@@ -49,17 +49,17 @@ class Ledger:
         self.broker_since_s = 0.0
         self.overlaps = self.retries = self.dead = 0
         self._sim = sim
-        self._settled_at: defaultdict[int, set[int]] = defaultdict(set)
-        self._settled_up_to: defaultdict[int, int] = defaultdict(int)
-        self._in_work: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        self._failed: dict[tuple[str, int, int], int] = {}
+        self._settled_at: defaultdict[MessageQueue, set[int]] = defaultdict(set)
+        self._settled_up_to: defaultdict[MessageQueue, int] = defaultdict(int)
+        self._in_work: defaultdict[MessageQueue, dict[str, int]] = defaultdict(dict)
+        self._failed: dict[tuple[str, MessageQueue, int], int] = {}
 
     def check(self) -> None:
         assert not self.wrong, self.wrong[0]
 
     def handed_out(self, member: str, message: ReceivedMessage) -> None:
-        queue, offset = message.queue.queue_id, message.queue_offset
-        where = f"{member} has got {offset} of queue {queue}"
+        queue, offset = message.queue, message.queue_offset
+        where = f"{member} has got {offset} of {queue}"
         if offset > self._up_to(queue):
             self.wrong.append(f"{where}, {self._up_to(queue)} was never settled")
         if member in self._in_work[queue]:
@@ -74,13 +74,13 @@ class Ledger:
             self.wrong.append(f"{where} as try {message.reconsume_times}, {tries} is due")
         self._in_work[queue][member] = offset
 
-    def _up_to(self, queue: int) -> int:
+    def _up_to(self, queue: MessageQueue) -> int:
         while self._settled_up_to[queue] in self._settled_at[queue]:
             self._settled_up_to[queue] += 1
         return self._settled_up_to[queue]
 
     def done(self, member: str, message: ReceivedMessage) -> None:
-        queue, offset = message.queue.queue_id, message.queue_offset
+        queue, offset = message.queue, message.queue_offset
         self._in_work[queue].pop(member, None)
         self._settled_at[queue].add(offset)
         self.settled.update(message.keys)
@@ -89,7 +89,7 @@ class Ledger:
         """After the last try the next message may come as soon as this one is among the dead
         letters.
         """
-        queue, offset = message.queue.queue_id, message.queue_offset
+        queue, offset = message.queue, message.queue_offset
         self._failed[member, queue, offset] = message.reconsume_times
         self.retries += 1
         if message.reconsume_times >= TRIES_MAX:
@@ -97,6 +97,10 @@ class Ledger:
             self.done(member, message)
         else:
             self._in_work[queue].pop(member, None)
+
+    def put_down(self, member: str, message: ReceivedMessage) -> None:
+        """Its handling has ended otherwise: the message is neither settled nor failed."""
+        self._in_work[message.queue].pop(member, None)
 
     def left(self, member: str) -> None:
         for in_work in self._in_work.values():

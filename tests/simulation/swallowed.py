@@ -14,10 +14,13 @@ class SwallowedErrors(logging.Handler):
     """Exceptions that running programs only logged: they are failures all the same.
 
     Invariant: `errors` are those of processes that lived then.
+
+    :param expected: exceptions that the test itself raises in handlers of messages.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *expected: type[BaseException]) -> None:
         super().__init__(logging.ERROR)
+        self._expected = expected
         self.errors: list[logging.LogRecord] = []
 
     def __enter__(self) -> Self:
@@ -29,6 +32,8 @@ class SwallowedErrors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         process = current_process.get()
+        if record.exc_info and isinstance(record.exc_info[1], self._expected):
+            return
         if (record.exc_info or is_unforeseen(record)) and (process is None or process.alive):
             self.errors.append(record)
 

@@ -26,9 +26,11 @@ from tests.interop.apache import require_java
 from tests.interop.roquet_cluster import RoquetBroker, RoquetCluster, create_topic
 from tests.soak.ledger import DELAYS_MS
 from tests.soak.mixed_load import KINDS, OURS, QUEUES, THEIRS, TOPICS, MixedLoad
+from tests.soak.pages import replace_section
 
 pytestmark = [pytest.mark.process, pytest.mark.interop]
 
+HEADING: Final = "# Under mixed load"
 LOOK_EACH_S: Final = 5.0
 DRAINED_WITHIN_S: Final = 180.0
 MEMORY_MORE_MAX: Final = 64 << 20
@@ -110,7 +112,7 @@ def test_nothing_is_lost_and_nothing_piles_up(
         text = page(load_, looks, seconds, soak_seed, hostile.sent(DRAINED_WITHIN_S))
     print(text)  # noqa: T201
     if report is not None:
-        report.write_text(text)
+        replace_section(report, HEADING, text)
 
     assert load_.missing() == {}
     assert load_.ledger.unwanted() == []
@@ -135,7 +137,7 @@ def page(load_: MixedLoad, looks: Sequence[Look], seconds: float, seed: int, hos
         looks[len(looks) * number // 3 : len(looks) * (number + 1) // 3] for number in range(3)
     ]
     lines = [
-        "# Under mixed load",
+        HEADING,
         "",
         f"- {datetime.now(UTC).date()}, `make soak MINUTES={seconds / 60:g} SEED={seed}`, {machine.describe()}",
         "- SYNC_MASTER and slave; single messages, batches, delayed ones, transactions, requests with replies; three"
