@@ -11,10 +11,21 @@ from tests.test_layers import MODULES
 HA_STREAM: Final = ("roquet.replication.master", "roquet.replication.slave")
 """The state machines of the two ends have one shape, and each is read by itself."""
 
+BLOCKING: Final = "`roquet.sync` has the names of the asyncio client."
+
 MIRRORS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "AdminClient": (("roquet.admin.cluster", "roquet.sync.admin"), BLOCKING),
+    "Client": (("roquet.cluster", "roquet.sync.cluster"), BLOCKING),
+    "Consumer": (("roquet.client.consumer", "roquet.sync.consumer"), BLOCKING),
     "Phase": (HA_STREAM, "What a connection does is a question to either end."),
+    "Producer": (("roquet.client.producer", "roquet.sync.producer"), BLOCKING),
+    "PullConsumer": (("roquet.client.pull_consumer", "roquet.sync.pull_consumer"), BLOCKING),
     "Rules": (HA_STREAM, "Either end is built with its settings."),
     "Tick": (HA_STREAM, "Either end is told that time has passed."),
+    "TransactionProducer": (
+        ("roquet.client.transactions", "roquet.sync.transactions"),
+        BLOCKING,
+    ),
 }
 """Names that several modules share on purpose: the modules, and why."""
 

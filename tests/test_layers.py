@@ -32,8 +32,9 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "dev": "nameserver broker replication transport protocol",
         "pytest_plugin": "dev",
         "cluster": "admin client protocol",
+        "sync": "admin client cluster protocol",
         "__main__": "cli",
-        "__init__": "allocation client cluster dev protocol transport",
+        "__init__": "allocation client cluster dev protocol sync transport",
     }.items()
 }
 """What a package may import beside itself, `errors` and `common`."""

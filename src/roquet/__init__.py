@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from roquet.common.lazy import attributes_of
 
 if TYPE_CHECKING:
-    from roquet import allocation, dev, errors
+    from roquet import allocation, dev, errors, sync
     from roquet.client._consume.pull_flow import PrefetchLimits
     from roquet.client._consume.pull_result import PullResult, PullStatus
     from roquet.client.config import ClientConfig
@@ -95,6 +95,7 @@ __all__ = [
     "connect",
     "dev",
     "errors",
+    "sync",
 ]
 
 _HOMES = {
@@ -126,6 +127,7 @@ _HOMES = {
     "connect": "cluster",
     "dev": "dev",
     "errors": "errors",
+    "sync": "sync",
 }
 """Public name -> the module that defines it; all other public names are defined in `errors`."""
 

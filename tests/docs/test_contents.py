@@ -49,6 +49,7 @@ def test_a_reader_comes_to_the_pages_in_the_order_of_use() -> None:
     assert names == [
         "quickstart",
         "client",
+        "sync",
         "service",
         "recipes",
         "testing",
@@ -75,7 +76,12 @@ def test_a_page_belongs_to_the_nearest_readme() -> None:
 
 def test_the_reference_has_every_public_name_once() -> None:
     assert sorted(documented("roquet.rst")) == sorted(
-        f"roquet.{name}" for name in roquet.__all__ if name not in ("allocation", "dev", "errors")
+        f"roquet.{name}"
+        for name in roquet.__all__
+        if name not in ("allocation", "dev", "errors", "sync")
+    )
+    assert sorted(documented("sync.rst")) == sorted(
+        f"roquet.sync.{name}" for name in roquet.sync.__all__
     )
     assert documented("dev.rst") == ["roquet.dev.Cluster"]
     assert sorted(documented("allocation.rst")) == sorted(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from threading import get_ident
 from types import TracebackType
 from typing import Final, Self
 
@@ -18,6 +21,8 @@ log = logging.getLogger(__name__)
 
 Settle = Callable[[int | None], None]
 """Called once per delivery: with None for ack, else with the delay level of the next delivery."""
+CallSoon = Callable[[Settle, int | None], object]
+"""Has a loop call a function soon, from any thread."""
 DEAD_LETTER_LEVEL: Final = -1
 """The delay level that sends a message to the dead letter topic."""
 
@@ -28,9 +33,10 @@ class ReceivedMessage:
     A message of a `Consumer` is settled in one of three ways:
 
     - by asking for the next message: `async for message in consumer` acknowledges the one before;
-    - by `async with message:`, which acknowledges it at the end of the block. An exception in the
-      block is logged and suppressed, and the message is delivered again later. Exceptions that are
-      no `Exception`, such as `asyncio.CancelledError`, pass through and settle nothing;
+    - by `async with message:`, or `with message:` in code without `await`, which acknowledges it
+      at the end of the block. An exception in the block is logged and suppressed, and the message
+      is delivered again later. Exceptions that are no `Exception`, such as
+      `asyncio.CancelledError`, pass through and settle nothing;
     - by `message.ack()` or `message.retry()`.
 
     A message that is not settled is delivered again, to the next consumer of its queue. Messages of
@@ -248,11 +254,30 @@ class ReceivedMessage:
             )
         return self._settle
 
+    def settle_in_this_thread(self, soon: CallSoon) -> None:
+        """Let `ack` and `retry` be called from any thread. Clients call this in their loop's.
+
+        :param soon: `call_soon_threadsafe` of the loop.
+        """
+        if self._settle is not None:
+            self._settle = partial(_settle_in_thread, get_ident(), soon, self._settle)
+
     async def __aenter__(self) -> Self:
-        self._settled_by("async with")
-        return self
+        return self.__enter__()
 
     async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        return self.__exit__(kind, error, trace)
+
+    def __enter__(self) -> Self:
+        self._settled_by("with")
+        return self
+
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -271,3 +296,13 @@ class ReceivedMessage:
         )
         self.retry()
         return True
+
+
+def _settle_in_thread(thread: int, soon: CallSoon, settle: Settle, delay_level: int | None) -> None:
+    """Call `settle` in the thread of the loop. Calls of one thread keep their order."""
+    if get_ident() == thread:
+        settle(delay_level)
+        return
+    # A loop that is closed has closed its consumer: the message is delivered again to another.
+    with suppress(RuntimeError):
+        soon(settle, delay_level)

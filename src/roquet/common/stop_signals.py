@@ -17,7 +17,10 @@ _Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | signal.Hand
 
 @contextmanager
 def stopping_on(signals: Iterable[int], stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` in the running event loop at the first of these signals.
+    """Call `stop` at the first of these signals: in the running event loop, if there is one.
+
+    Without a running loop it is called between two instructions of the main thread, as every
+    handler of Python's is.
 
     A second signal of the same kind has the effect that it had before, so that a program which does
     not stop can still be ended. At the end of the block all signals have that effect.
@@ -29,7 +32,7 @@ def stopping_on(signals: Iterable[int], stop: Callable[[], object]) -> Iterator[
         raise ConfigError(
             "stop_signals: only the main thread can handle signals; in this one, call stop()"
         )
-    loop = asyncio.get_running_loop()
+    loop = _running_loop()
     former: dict[int, _Handler] = {}
 
     def restore(number: int) -> None:
@@ -51,14 +54,26 @@ def stopping_on(signals: Iterable[int], stop: Callable[[], object]) -> Iterator[
             restore(number)
 
 
-def _add(loop: asyncio.AbstractEventLoop, number: int, first: Callable[[int], None]) -> None:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _add(loop: asyncio.AbstractEventLoop | None, number: int, first: Callable[[int], None]) -> None:
+    if loop is None:
+        signal.signal(number, lambda *_: first(number))
+        return
     try:
         loop.add_signal_handler(number, first, number)
     except NotImplementedError:  # Windows
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(first, number))
 
 
-def _remove(loop: asyncio.AbstractEventLoop, number: int) -> None:
+def _remove(loop: asyncio.AbstractEventLoop | None, number: int) -> None:
+    if loop is None:
+        return
     try:
         loop.remove_signal_handler(number)
     except NotImplementedError:  # Windows

@@ -91,6 +91,8 @@ class HandlerRun:
 
     async def _in_thread(self, message: ReceivedMessage) -> None:
         loop = asyncio.get_running_loop()
+        # the handler may settle the message in its thread
+        message.settle_in_this_thread(loop.call_soon_threadsafe)
         # with the context variables of this task, as `asyncio.to_thread` does
         handle = partial(self._handler, message)
         result = await loop.run_in_executor(self._pool, copy_context().run, handle)
