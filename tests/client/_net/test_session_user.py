@@ -327,7 +327,7 @@ sys.unraisablehook = lambda unraisable: print(unraisable.exc_value, flush=True)
 
 
 async def consume(name_server, entered):
-    async with roquet.connect(name_server) as mq, mq.consumer("G", "T") as consumer:
+    async with roquet.Consumer(name_server, "G", "T") as consumer:
         entered.set()
         await consumer.get()
 
