@@ -50,6 +50,7 @@ def test_a_reader_comes_to_the_pages_in_the_order_of_use() -> None:
         "quickstart",
         "client",
         "sync",
+        "coming-from",
         "service",
         "recipes",
         "testing",
