@@ -42,6 +42,7 @@ HANG_S: Final = 90.0
 CONSUME_TIMEOUT_MS: Final = 30_000
 DRAIN_TIMEOUT_MS: Final = 5_000
 CLOSE_S_MAX: Final = 60.0
+SUBSCRIBE_S_MAX: Final = 120.0
 ASK_S_MAX: Final = 60.0
 """How long a question about offsets may take, and a seek."""
 Handle: TypeAlias = Callable[[ReceivedMessage], Awaitable[None]]
@@ -108,7 +109,7 @@ class Buyer:
             group: asyncio.create_task(self._consume(consumers[group], group, styles[group]))
             for group in groups
         }
-        asking = asyncio.create_task(self._ask(list(consumers.values())))
+        asking = asyncio.create_task(self._ask(consumers))
         leaving = asyncio.create_task(self._leaving.wait())
         await asyncio.wait(
             [leaving, asking, *working.values()], return_when=asyncio.FIRST_COMPLETED
@@ -250,24 +251,46 @@ class Buyer:
             where = max(0, where)
         await self._books.within(ASK_S_MAX, "seek", consumer.seek(queue, where))
 
-    async def _ask(self, consumers: list[Consumer]) -> None:
+    async def _subscribe_again(self, consumer: Consumer, topic: str) -> None:
+        """After a while without the topic, or at once."""
+        if self.host.random.random() < 0.5:
+            gone = consumer.unsubscribe(topic)
+            await self._books.within(SUBSCRIBE_S_MAX, "unsubscribe", gone)
+            await asyncio.sleep(self.host.random.uniform(0, 5))
+        while True:
+            try:
+                again = consumer.subscribe(topic)
+                await self._books.within(SUBSCRIBE_S_MAX, "subscribe", again)
+            except ClientStateError:
+                raise
+            except RoquetError:
+                await asyncio.sleep(1)
+            else:
+                return
+
+    async def _ask(self, consumers: Mapping[str, Consumer]) -> None:
         """What else applications ask of consumers: offsets, pauses, another place."""
         chance = self.host.random
         while True:
             await asyncio.sleep(chance.expovariate(1 / 10))
-            consumer = chance.choice(consumers)
+            group = chance.choice(list(consumers))
+            consumer = consumers[group]
             queues = sorted(consumer.assigned())
             if not queues:
                 continue
             queue = chance.choice(queues)
             with suppress(RoquetError):
-                match chance.choice(("pause", "seek", "lag", "committed")):
+                match chance.choice(("pause", "seek", "lag", "committed", "commit", "subscribe")):
                     case "pause":
                         consumer.pause(queue)
                         await asyncio.sleep(chance.uniform(0, 10))
                         consumer.resume()
                     case "seek" if not queue.topic.startswith("%"):
                         await self._seek(consumer, queue)
+                    case "subscribe":
+                        await self._subscribe_again(consumer, TOPIC_OF[group])
+                    case "commit":
+                        await self._books.within(ASK_S_MAX, "commit", consumer.commit())
                     case "lag":
                         await self._books.within(ASK_S_MAX, "lag", consumer.lag())
                     case _:
