@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-import roquet
+import roquet.sync
 from roquet import (
     CallTimeout,
     ClientStateError,
@@ -351,6 +351,39 @@ async def is_told(mistake: Callable[[], Answer], told: Told) -> None:
 async def answer_of(call: Callable[[], Answer]) -> object:
     answer = call()
     return await asyncio.wait_for(answer, 20) if isinstance(answer, Awaitable) else answer
+
+
+BLOCKING: Final[list[tuple[Callable[[], object], Told]]] = [
+    (
+        lambda: roquet.sync.Producer(NS, "shop").send(TOPIC, b"x"),
+        told(
+            ClientStateError,
+            "this Producer was not started: use `with Producer(...)`, or `client.start()`",
+        ),
+    ),
+    (
+        lambda: roquet.sync.Consumer(NS, "billing", TOPIC).get(),
+        told(
+            ClientStateError,
+            "this Consumer was not started: use `with Consumer(...)`, or `client.start()`",
+        ),
+    ),
+    (
+        lambda: roquet.sync.Producer("127.0.0.1", "shop"),
+        told(ConfigError, "name_server: address '127.0.0.1' is not host:port"),
+    ),
+    (
+        lambda: roquet.sync.Producer(NOBODY, "shop").start(),
+        told(ConnectionClosed, "cannot connect to 127.0.0.1:1: Connection refused"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "told"), BLOCKING)
+def test_the_blocking_client_tells_the_same(mistake: Callable[[], object], told: Told) -> None:
+    with pytest.raises(told[0]) as error:
+        mistake()
+    assert (type(error.value), str(error.value)) == told
 
 
 async def iterate(consumer: Consumer) -> None:
