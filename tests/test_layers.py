@@ -64,7 +64,7 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "client": {
             "_net": "config hook received",
             "_send": "_net received send_result",
-            "_consume": "_net _send hook received selector",
+            "_consume": "_net _send hook rebalance_listener received selector",
         },
         "broker": {
             "config": "",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roquet.client.hook import CallEvent, ConsumeEvent, ConsumeOutcome, Hook, SendEvent
     from roquet.client.producer import Producer
     from roquet.client.pull_consumer import PullConsumer
+    from roquet.client.rebalance_listener import RebalanceListener
     from roquet.client.received import ReceivedMessage
     from roquet.client.selector import Sql
     from roquet.client.send_result import SendResult, SendStatus
@@ -78,6 +79,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "RebalanceListener",
     "ReceivedMessage",
     "ResponseError",
     "RoquetError",
@@ -114,6 +116,7 @@ _HOMES = {
     "PullConsumer": "client.pull_consumer",
     "PullResult": "client._consume.pull_result",
     "PullStatus": "client._consume.pull_result",
+    "RebalanceListener": "client.rebalance_listener",
     "ReceivedMessage": "client.received",
     "SendEvent": "client.hook",
     "SendResult": "client.send_result",

@@ -37,6 +37,7 @@ from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import Tasks, each_in_turn, every
 from roquet.client._send.trace import TraceSender, trace_topic_of
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
+from roquet.client.rebalance_listener import RebalanceListener, check_listener
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
 from roquet.common.stop_signals import stopping_on
@@ -68,6 +69,7 @@ class ConsumerOptions(ClientOptions, total=False):
     consume_timeout_ms: int | None
     offsets_folder: str | Path | None
     auto_commit: bool
+    listener: RebalanceListener | None
     trace: bool | str
 
 
@@ -116,6 +118,7 @@ class Consumer(SessionUser):
         `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
     :param auto_commit: store offsets every 5 s, with pulls, and when a queue is taken away. With
         False, only `commit` stores offsets; not even closing does.
+    :param listener: is told when queues are assigned to this member, and when it loses some.
     :param trace: send records of each message to the trace topic, as `Producer` does.
     :param client: `credentials`, `tls`, `client_id`, `runtime`, `hooks` of `ClientConfig`. A
         broadcasting member needs a `client_id` that is the same after a restart, because it names
@@ -142,6 +145,7 @@ class Consumer(SessionUser):
         consume_timeout_ms: int | None = CONSUME_TIMEOUT_MS,
         offsets_folder: str | Path | None = None,
         auto_commit: bool = True,
+        listener: RebalanceListener | None = None,
         trace: bool | str = False,
         **client: Unpack[ClientOptions],
     ) -> None:
@@ -158,6 +162,8 @@ class Consumer(SessionUser):
             check_number("consume_timeout_ms", consume_timeout_ms, 1)
         if not isinstance(limits, PrefetchLimits | None):
             raise ConfigError(f"limits is {limits!r}: give a PrefetchLimits, or None")
+        if listener is not None:
+            check_listener(listener)
         strategy = Averagely() if strategy is None else strategy
         check_strategy(strategy)
         session = self._session
@@ -216,6 +222,7 @@ class Consumer(SessionUser):
             limits or PrefetchLimits(),
             auto_commit,
             patterns,
+            listener,
         )
         self._member = Member(context)
         self._tasks = Tasks()
@@ -246,9 +253,10 @@ class Consumer(SessionUser):
     async def close(self) -> None:
         """Wait for the handlers of `run`, store the offsets, and leave the group.
 
-        :raises ClientStateError: a handler of `run` calls it, which would wait for itself; or the
-            consumer was started in another event loop, which still runs.
+        :raises ClientStateError: a handler of `run` or the listener calls it, which would wait for
+            itself; or the consumer was started in another event loop, which still runs.
         """
+        self._require_no_listener("close")
         caller = asyncio.current_task()
         if any(caller in run.workers for run in self._runs):
             raise ClientStateError(
@@ -443,6 +451,7 @@ class Consumer(SessionUser):
         :raises RoquetError: no name server answers.
         """
         self._require_open()
+        self._require_no_listener("subscribe")
         await self._member.subscriptions.subscribe(self._full_topic(topic), filter)
 
     async def unsubscribe(self, topic: str) -> None:
@@ -453,7 +462,15 @@ class Consumer(SessionUser):
         :raises ConfigError: the topic is not subscribed, or a pattern matches it.
         """
         self._require_open()
+        self._require_no_listener("unsubscribe")
         await self._member.subscriptions.unsubscribe(self._full_topic(topic))
+
+    def _require_no_listener(self, method: str) -> None:
+        if self._member.assignment.is_listening():
+            raise ClientStateError(
+                f"{method}() waits for the rebalance listener, so the listener cannot wait for it: "
+                "call it in a task that the listener does not await"
+            )
 
     def subscriptions(self) -> dict[str, str | Sql]:
         """The topics that are subscribed now, those of patterns included, with their filters."""

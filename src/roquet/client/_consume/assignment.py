@@ -13,6 +13,7 @@ from roquet.client._consume.fetcher import BUSY_CHECK_S, QueueFetcher
 from roquet.client._consume.offsets import Where, check_offset, offset_of, start_offset
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.pull_flow import PrefetchLimits
+from roquet.client._consume.rebalance_calls import LISTENER_S_MAX, RebalanceCalls
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.outages import level_of
 from roquet.client._net.tasks import Tasks, attempt, cancel
@@ -24,8 +25,10 @@ log = logging.getLogger(__name__)
 
 BUSY_S_MAX: Final = 20.0
 """How long a queue that was taken away keeps its lock for the message that is being consumed."""
-DROP_S_MAX: Final = 10.0
-"""How long `close` waits for queues that were being dropped when the member began to leave."""
+DROP_S_MAX: Final = 10.0 + 3 * LISTENER_S_MAX
+"""How long `close` waits for queues that were being dropped when the member began to leave. Up to
+three calls of the listener may come first: one with added queues, one with queues that were taken
+away, and one with those whose locks were lost."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Assignment:
     offset is stored, unless the application stores the offsets itself. `_giving_back` has the
     queues that were taken away and whose locks are kept because the application may still work on
     a message of them, each with the fetcher whose offset is stored then, or None if none is.
+    `_revoking` has those of which the listener is being told that they were taken away.
 
     :param locks: the queue locks of an ordered consumer, which consumes a queue only with its lock.
     """
@@ -55,16 +59,27 @@ class Assignment:
         self._drops = Tasks()
         self._running: dict[MessageQueue, Running] = {}
         self._giving_back: dict[MessageQueue, QueueFetcher | None] = {}
+        self._revoking: dict[MessageQueue, QueueFetcher] = {}
+        listener = context.listener
+        self._calls = None if listener is None else RebalanceCalls(listener, context)
 
     def queues(self, topic: str | None = None) -> frozenset[MessageQueue]:
         """The assigned queues of one topic, or of all topics."""
         return frozenset(queue for queue in self._running if topic in (None, queue.topic))
 
     def is_held(self, queue: MessageQueue) -> bool:
-        """Whether a queue is assigned, or still locked because one of its messages is consumed."""
-        if queue in self._running:
+        """Whether the offset of a queue is this member's.
+
+        The queue is assigned, or the listener may still store its offset, or it is still locked
+        because one of its messages is consumed.
+        """
+        if queue in self._running or queue in self._revoking:
             return True
         return self._locks is not None and queue in self._giving_back and self._locks.has(queue)
+
+    def is_listening(self) -> bool:
+        """Whether it is the listener that runs now."""
+        return self._calls is not None and self._calls.is_caller()
 
     def states(self) -> dict[MessageQueue, QueueState]:
         """The state of each queue that is assigned or still locked.
@@ -158,6 +173,7 @@ class Assignment:
             for queue, fetcher in self._giving_back.items()
             if fetcher is not None and self.is_held(queue)
         }
+        fetchers |= self._revoking
         return fetchers | {queue: running.fetcher for queue, running in self._running.items()}
 
     def position(self, queue: MessageQueue) -> int:
@@ -205,6 +221,8 @@ class Assignment:
                 queue for queue in added if queue not in self._giving_back
             )
         keep_locks = await asyncio.gather(*(self._add(queue, subscription) for queue in locked))
+        if self._calls is not None and self._calls.has_untold():
+            self._tasks.start(self._calls.tell(), f"queues assigned of {subscription.topic}")
         return len(locked) == len(added) and all(keep_locks)
 
     async def _add(self, queue: MessageQueue, subscription: Subscription) -> bool:
@@ -227,7 +245,16 @@ class Assignment:
             return False  # another member may have it by now
         assert queue not in self._running, f"{queue} has a fetcher already"
         log.info("queue assigned: queue=%s offset=%d", queue, start)
-        fetcher = QueueFetcher(self._context, queue, start, subscription, self._limits)
+        fetcher = QueueFetcher(
+            self._context,
+            queue,
+            start,
+            subscription,
+            self._limits,
+            waits=self._calls is not None,
+        )
+        if self._calls is not None:
+            self._calls.added(queue, fetcher.let_go)
         self._run(queue, fetcher)
         return True
 
@@ -248,17 +275,21 @@ class Assignment:
                 len(lost),
                 ",".join(map(str, lost)),
             )
-            await self.drop(lost)
+            await self.drop(lost, is_lost=True)
         return bool(lost)
 
-    async def drop(self, queues: Iterable[MessageQueue], *, stores: bool = True) -> None:
-        """Stop the fetchers of these queues and store their offsets.
+    async def drop(
+        self, queues: Iterable[MessageQueue], *, stores: bool = True, is_lost: bool = False
+    ) -> None:
+        """Stop the fetchers of these queues, tell the listener, and store their offsets.
 
         A drop that has begun is finished even if the caller is cancelled, because the queues are
         not in the assignment any more when this member leaves.
 
         :param stores: False while an administrator resets the offsets. Then the offsets of queues
             that were dropped before and are still locked are not stored later, either.
+        :param is_lost: another member may have the queues. Their offsets are stored before the
+            listener is told, so that they do not replace those of the other member later.
         """
         queues = list(queues)
         if not stores:
@@ -269,12 +300,20 @@ class Assignment:
         if self._locks is not None:
             for queue, running in dropped.items():
                 self._giving_back[queue] = running.fetcher if stores else None
-        ending = self._drops.start(self._end(dropped, stores=stores), "drop queues")
+        ending = self._drops.start(
+            self._end(dropped, stores=stores, is_lost=is_lost), "drop queues"
+        )
         await asyncio.shield(ending)
 
-    async def _end(self, dropped: Mapping[MessageQueue, Running], *, stores: bool) -> None:
+    async def _end(
+        self, dropped: Mapping[MessageQueue, Running], *, stores: bool, is_lost: bool
+    ) -> None:
         await cancel(*(running.task for running in dropped.values()))
-        if stores:
+        if stores and is_lost:
+            await self._store_all(dropped)
+        if self._calls is not None:
+            await self._tell_revoked(self._calls, dropped)
+        if stores and not is_lost:
             await self._store_all(dropped)
         for queue in dropped:
             self._offsets.forget(queue)
@@ -282,6 +321,18 @@ class Assignment:
             for queue, running in dropped.items():
                 work = self._give_back(self._locks, queue, running.fetcher)
                 self._tasks.start(work, f"unlock {queue}")
+
+    async def _tell_revoked(
+        self, calls: RebalanceCalls, dropped: Mapping[MessageQueue, Running]
+    ) -> None:
+        """Tell the listener of queues that were taken away. It may store their offsets."""
+        revoking = {queue: running.fetcher for queue, running in dropped.items()}
+        self._revoking |= revoking
+        try:
+            await calls.revoked(revoking)
+        finally:
+            for queue in revoking:
+                del self._revoking[queue]
 
     async def _give_back(
         self, locks: OrderLocks, queue: MessageQueue, fetcher: QueueFetcher

@@ -11,6 +11,7 @@ from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.statistics import MemberStatistics
 from roquet.client._consume.topic_patterns import TopicPatterns
 from roquet.client._net.session import Session
+from roquet.client.rebalance_listener import RebalanceListener
 from roquet.protocol.bodies.tables import Subscription
 
 
@@ -36,4 +37,5 @@ class MemberContext:
     limits: PrefetchLimits
     auto_commit: bool = True
     patterns: TopicPatterns = field(default_factory=TopicPatterns)
+    listener: RebalanceListener | None = None
     statistics: MemberStatistics = field(default_factory=MemberStatistics)

@@ -52,6 +52,7 @@ class QueueFetcher:
 
     :param limits: called before each pull, because the limits depend on how many queues the member
         has.
+    :param waits: pull only after `let_go`.
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class QueueFetcher:
         start: int,
         subscription: Subscription,
         limits: Callable[[], PrefetchLimits],
+        *,
+        waits: bool = False,
     ) -> None:
         self._context = context
         self._queue = queue
@@ -70,11 +73,12 @@ class QueueFetcher:
         self._end: tuple[int, float] | None = None
         """The end of the queue that a master told last, and when (time of the event loop)."""
         self._is_paused = False
+        self._is_waiting = waits
         self._former: list[ProcessQueue] = []
         self._streak = FailureStreak()
         self._has_logged_repeats = False
         self._changed = asyncio.Event()
-        """Set when a message was settled, or the queue is not paused any more."""
+        """Set when a message was settled, or the queue is not paused or waiting any more."""
         self._pulled_ms = self._done_ms = context.session.runtime.now_ms()
         self._counters = context.statistics.of_topic(queue.topic, now_s())
         self.process_queue = self._new_process_queue(start)
@@ -111,6 +115,11 @@ class QueueFetcher:
         self._is_paused = False
         self.process_queue.resume()
         self._context.prefetch.restore(self.process_queue)
+        self._changed.set()
+
+    def let_go(self) -> None:
+        """Pull from now on: the application's listener knows the queue."""
+        self._is_waiting = False
         self._changed.set()
 
     def drop(self) -> None:
@@ -190,8 +199,10 @@ class QueueFetcher:
         is_ordered = self._context.ordered
         while self._former and self._is_former_busy():
             await asyncio.sleep(BUSY_CHECK_S)
-        while self._is_paused or not has_room(
-            self.process_queue, self._limits(), is_ordered=is_ordered
+        while (
+            self._is_waiting
+            or self._is_paused
+            or not has_room(self.process_queue, self._limits(), is_ordered=is_ordered)
         ):
             self._changed.clear()
             await self._changed.wait()
