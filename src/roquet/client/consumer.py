@@ -256,13 +256,15 @@ class Consumer(SessionUser):
         :raises ClientStateError: a handler of `run` or the listener calls it, which would wait for
             itself; or the consumer was started in another event loop, which still runs.
         """
+        await super().close()
+
+    def _check_close(self) -> None:
         self._require_no_listener("close")
         caller = asyncio.current_task()
         if any(caller in run.workers for run in self._runs):
             raise ClientStateError(
                 "close() waits for the handlers, so none of them can call it: call stop()"
             )
-        await super().close()
 
     async def _on_closing(self) -> None:
         self._prefetch.stop()

@@ -14,7 +14,7 @@ import roquet
 from roquet.client.consumer import Consumer
 from roquet.client.received import ReceivedMessage
 from roquet.errors import ClientStateError, ConfigError
-from tests.client.cluster import FakeBroker, FakeCluster
+from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
 from tests.client.consumers import consumer, fill, ordered, stored
 
 
@@ -184,6 +184,28 @@ def test_a_handler_cannot_close_its_consumer(cluster: FakeCluster, broker: FakeB
     fill(broker, 1)
     cluster.run(consume)
     assert "none of them can call it: call stop()" in str(errors[0])
+
+
+def test_a_handler_cannot_close_the_client_that_has_the_session(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        runtime = cluster.client.runtime()
+        async with roquet.connect(NAME_SERVER, runtime=runtime) as mq:
+            async with mq.consumer("G", "T", start="earliest") as c:
+
+                async def handle(_: ReceivedMessage) -> None:
+                    with pytest.raises(ClientStateError, match="none of them can call it"):
+                        await mq.close()
+                    c.stop()
+
+                await c.run(handle)
+                assert mq.is_open
+                assert c.is_open
+            assert stored(broker) == {0: 1}
+
+    fill(broker, 1)
+    cluster.run(consume)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+import roquet
 from roquet.client.consumer import Consumer
 from roquet.client.rebalance_listener import RebalanceListener
 from roquet.errors import ClientStateError, ConfigError
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
-from tests.client.cluster import FakeBroker, FakeCluster
+from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
 from tests.client.consumers import (
     OTHER_CLIENT,
     bodies,
@@ -388,6 +389,28 @@ def test_a_call_that_would_wait_for_the_listener_is_refused_in_it(
     cluster.run(consume)
     assert listener.ended == ["assigned", "revoked"]
     assert cluster.sim.now_s - began < 3
+
+
+def test_a_listener_cannot_close_the_client_that_has_the_session(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def close(_: frozenset[MessageQueue]) -> None:
+        with pytest.raises(ClientStateError, match=r"close\(\) waits for the rebalance listener"):
+            await clients[0].close()
+
+    async def consume() -> None:
+        runtime = cluster.client.runtime()
+        async with roquet.connect(NAME_SERVER, runtime=runtime) as mq:
+            clients.append(mq)
+            async with mq.consumer("G", "T", start="earliest", listener=listener) as c:
+                assert await bodies(c, 1) == [b"0"]
+                assert mq.is_open
+
+    clients: list[roquet.Client] = []
+    listener = Recorder(close, close)
+    fill(broker, 1)
+    cluster.run(consume)
+    assert listener.ended == ["assigned", "revoked"]
 
 
 @pytest.mark.parametrize("method", ["close", "subscribe"])

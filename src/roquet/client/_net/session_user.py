@@ -103,7 +103,8 @@ class SessionUser:
         A second call waits for the first one. If the caller is cancelled, the step that is under
         way is given up and the others are done.
 
-        :raises ClientStateError: it was started in another event loop, which still runs.
+        :raises ClientStateError: it was started in another event loop, which still runs; or this
+            would wait for the caller, as for a handler of a consumer that shares the session.
         """
         loop = self._loop
         if loop is None and self._closing is None:
@@ -112,6 +113,8 @@ class SessionUser:
         if loop is not None and loop.is_closed():
             self._loop = None  # its connections and tasks ended with it
             return
+        for client in (self, *self._guests):
+            client._check_close()
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return
@@ -126,6 +129,12 @@ class SessionUser:
         # Not in a task of its own: the end of `asyncio.run` cancels that, perhaps before it begins.
         guests = [guest.close for guest in reversed(self._guests)]
         await each_in_turn(self._on_closing, *guests, self._on_close, self._end_session)
+
+    def _check_close(self) -> None:
+        """Check that `close` does not wait for its caller.
+
+        :raises ClientStateError: it does.
+        """
 
     async def _end_session(self) -> None:
         self._loop = None
