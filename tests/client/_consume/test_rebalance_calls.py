@@ -305,6 +305,25 @@ def test_what_is_settled_while_queues_are_revoked_counts(
     cluster.run(consume)
 
 
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_an_offset_is_stored_after_the_listener_has_ended(
+    cluster: FakeCluster, broker: FakeBroker, is_ordered: bool
+) -> None:
+    async def look(_: frozenset[MessageQueue]) -> None:
+        await asyncio.sleep(2)
+        offsets.append(stored(broker).get(0, 0))
+
+    async def consume() -> None:
+        async with consumer(cluster, ordered=is_ordered, listener=Recorder(revoked=look)) as c:
+            assert await bodies(c, 1) == [b"0"]
+        offsets.append(stored(broker)[0])
+
+    offsets: list[int] = []
+    fill(broker, 1)
+    cluster.run(consume)
+    assert offsets == [0, 1]
+
+
 def test_a_lock_that_is_lost_is_told_after_the_offset_was_stored(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
