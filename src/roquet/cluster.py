@@ -12,10 +12,9 @@ from typing import Any, Final, Self, Unpack
 from roquet.admin.cluster import AdminClient
 from roquet.client._consume.topic_patterns import Topics
 from roquet.client._net.session_user import SessionUser
-from roquet.client._send.encoder import MessageFields
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.consumer import Consumer, ConsumerOptions
-from roquet.client.producer import TIMEOUT_MS, Producer, ProducerOptions
+from roquet.client.producer import TIMEOUT_MS, Producer, ProducerOptions, SendOptions
 from roquet.client.pull_consumer import PullConsumer, PullOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult
@@ -93,13 +92,10 @@ class Client(SessionUser):
         return AdminClient(self)
 
     async def send(
-        self, topic: str | Message, body: bytes | None = None, **fields: Unpack[MessageFields]
+        self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]
     ) -> SendResult:
-        """Send one message. The arguments and errors are those of `Producer.send`.
-
-        For other options of a producer, use `producer`.
-        """
-        return await (await self._default_producer()).send(topic, body, **fields)
+        """Send one message. The arguments and errors are those of `Producer.send`."""
+        return await (await self._default_producer()).send(topic, body, **options)
 
     async def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
         """Send a message and wait for the reply. Arguments and errors are `Producer.request`'s."""

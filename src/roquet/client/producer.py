@@ -66,6 +66,14 @@ class ProducerOptions(ClientOptions, total=False):
     trace: bool | str
 
 
+class SendOptions(MessageFields, total=False):
+    """The keyword arguments of `Producer.send` after the body, for callers that pass them on."""
+
+    sharding_key: str | None
+    queue: MessageQueue | QueueSelector | None
+    timeout_ms: int | None
+
+
 class Producer(SessionUser):
     """Sends messages. Use it with `async with`, or call `start` and `close`.
 

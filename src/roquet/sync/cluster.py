@@ -7,10 +7,9 @@ from typing import Unpack
 
 from roquet import cluster
 from roquet.client._consume.topic_patterns import Topics
-from roquet.client._send.encoder import MessageFields
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.consumer import ConsumerOptions
-from roquet.client.producer import TIMEOUT_MS, ProducerOptions
+from roquet.client.producer import TIMEOUT_MS, ProducerOptions, SendOptions
 from roquet.client.pull_consumer import PullOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult
@@ -80,10 +79,10 @@ class Client(BlockingUser[cluster.Client]):
         return AdminClient(self)
 
     def send(
-        self, topic: str | Message, body: bytes | None = None, **fields: Unpack[MessageFields]
+        self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]
     ) -> SendResult:
         """Send one message. The arguments and errors are those of `Producer.send`."""
-        return self._call(self._client.send, topic, body, **fields)
+        return self._call(self._client.send, topic, body, **options)
 
     def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
         """Send a message and wait for the reply. Arguments and errors are `Producer.request`'s."""
