@@ -68,6 +68,20 @@ def test_everything_the_record_has_is_there() -> None:
     assert (message.born_host, message.store_host) == ("10.0.0.1:10911", "10.0.0.1:10911")
 
 
+def test_its_size_is_that_of_the_stored_record() -> None:
+    host_v6 = host_bytes("::1", 10911)
+    for stored in (
+        record(color="rosé"),
+        replace(record(body=b"x" * 1000), born_host=host_v6, store_host=host_v6),
+    ):
+        assert opened(stored).store_size == len(stored.encode())
+
+
+def test_it_says_of_which_half_message_it_was_made() -> None:
+    assert opened(record()).prepared_offset == 0
+    assert opened(replace(record(), prepared_offset=700)).prepared_offset == 700
+
+
 def test_where_its_queue_began_and_ended_is_there_if_it_was_pulled() -> None:
     pulled = ReceivedMessage(record(), "broker-a", 0, bounds=(2, 9))
     assert (pulled.min_offset, pulled.max_offset) == (2, 9)

@@ -13,9 +13,10 @@ from typing import Final, Self
 from roquet.common.java import INT_MAX, INT_MIN
 from roquet.errors import MessageError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX, plain_body
+from roquet.protocol.records.layout import record_struct
 from roquet.protocol.records.message import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, MessageQueue
 from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
-from roquet.protocol.records.record import Record, host_text
+from roquet.protocol.records.record import Record, host_bits, host_text
 
 log = logging.getLogger(__name__)
 
@@ -199,6 +200,23 @@ class ReceivedMessage:
     def store_host(self) -> str:
         """The broker's `address:port`; empty if it is not known."""
         return host_text(self._record.store_host) if self._record.store_host else ""
+
+    @property
+    def store_size(self) -> int:
+        """The size of the stored message in bytes, with its properties and all other fields."""
+        record = self._record
+        topic, properties = record.topic.encode(), record.properties_text.encode()
+        return record_struct(
+            host_bits(record.born_host, record.store_host),
+            len(record.body),
+            len(topic),
+            len(properties),
+        ).size
+
+    @property
+    def prepared_offset(self) -> int:
+        """Where its half message was in the commit log; 0 if it was sent in no transaction."""
+        return self._record.prepared_offset
 
     @property
     def flag(self) -> int:
