@@ -13,14 +13,23 @@ HA_STREAM: Final = ("roquet.replication.master", "roquet.replication.slave")
 
 BLOCKING: Final = "`roquet.sync` has the names of the asyncio client."
 
+COMPAT: Final = "`roquet.compat.rocketmq` has the names of rocketmq-client-python."
+
 MIRRORS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "AdminClient": (("roquet.admin.cluster", "roquet.sync.admin"), BLOCKING),
     "Client": (("roquet.cluster", "roquet.sync.cluster"), BLOCKING),
     "Consumer": (("roquet.client.consumer", "roquet.sync.consumer"), BLOCKING),
+    "Message": (("roquet.compat.rocketmq.messages", "roquet.protocol.records.message"), COMPAT),
     "Phase": (HA_STREAM, "What a connection does is a question to either end."),
-    "Producer": (("roquet.client.producer", "roquet.sync.producer"), BLOCKING),
+    "Producer": (
+        ("roquet.client.producer", "roquet.compat.rocketmq.producers", "roquet.sync.producer"),
+        f"{BLOCKING} {COMPAT}",
+    ),
     "PullConsumer": (("roquet.client.pull_consumer", "roquet.sync.pull_consumer"), BLOCKING),
+    "ReceivedMessage": (("roquet.client.received", "roquet.compat.rocketmq.messages"), COMPAT),
     "Rules": (HA_STREAM, "Either end is built with its settings."),
+    "SendResult": (("roquet.client.send_result", "roquet.compat.rocketmq.producers"), COMPAT),
+    "SendStatus": (("roquet.client.send_result", "roquet.compat.rocketmq.producers"), COMPAT),
     "Tick": (HA_STREAM, "Either end is told that time has passed."),
     "TransactionProducer": (
         ("roquet.client.transactions", "roquet.sync.transactions"),

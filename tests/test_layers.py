@@ -33,6 +33,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "pytest_plugin": "dev",
         "cluster": "admin client protocol",
         "sync": "admin client cluster protocol",
+        "compat": "client protocol sync",
         "__main__": "cli",
         "__init__": "allocation client cluster dev protocol sync transport",
     }.items()
@@ -60,6 +61,7 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
             "index": "files log",
             "dispatch": "log queues index",
         },
+        "compat": {"rocketmq": ""},
         "storetool": {"read": "files", "check": "files read state"},
         "client": {
             "_net": "config hook received",

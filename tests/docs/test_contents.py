@@ -13,6 +13,7 @@ import pytest
 import roquet
 from docs.site.contents import TOP, all_pages, home_of, listed, parts_of
 from docs.site.docstrings import as_restructured_text
+from roquet.compat.rocketmq import client, exceptions
 from tests.docs.pages import DOCS, GUIDE, ROOT, blocks, name_of
 
 REFERENCE: Final = DOCS / "api"
@@ -83,6 +84,12 @@ def test_the_reference_has_every_public_name_once() -> None:
     )
     assert sorted(documented("sync.rst")) == sorted(
         f"roquet.sync.{name}" for name in roquet.sync.__all__
+    )
+    assert sorted(documented("compat.rst")) == sorted(
+        f"{module.__name__}.{name}"
+        for module in (client, exceptions)
+        for name in module.__all__
+        if name != "RecvMessage"
     )
     assert documented("dev.rst") == ["roquet.dev.Cluster"]
     assert sorted(documented("allocation.rst")) == sorted(
