@@ -22,6 +22,7 @@ from roquet.admin.backlog import Backlog, QueueBacklog, backlog
 from roquet.admin.cluster import AdminClient
 from roquet.common.runtime import Runtime
 from roquet.errors import RoquetError
+from roquet.spark.pipelines._shared.location import as_spark_sees
 from roquet.spark.pipelines._shared.page import page, paragraph, table
 from roquet.spark.pipelines._shared.run_sync import run_sync
 from roquet.spark.pipelines.svg import lines
@@ -128,7 +129,8 @@ class _Sampling:
         self._written = time.monotonic()
         if self._rows:
             frame = self.spark.createDataFrame(self._rows, SCHEMA).withColumn("day", f.expr(_DAY))
-            frame.coalesce(1).write.mode("append").partitionBy("day").parquet(self.job.folder)
+            folder = as_spark_sees(self.job.folder)
+            frame.coalesce(1).write.mode("append").partitionBy("day").parquet(folder)
             self._rows = []
 
 

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark.pipelines.archive.folder import STATES, ArchiveFolder, is_url
+from roquet.spark.pipelines._shared.location import is_url
+from roquet.spark.pipelines.archive.folder import STATES, ArchiveFolder
 from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState, StoredFile
 
 QUEUE = MessageQueue("orders", "broker-a", 0)

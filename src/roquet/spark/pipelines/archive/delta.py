@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -18,9 +17,9 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from roquet.protocol.records.message import MessageQueue
+from roquet.spark.pipelines._shared.location import as_spark_sees
 from roquet.spark.pipelines.archive.backend import PARTITIONS, Archived, Compacted
 from roquet.spark.pipelines.archive.commits import TableCommit, commit_text, progress_by
-from roquet.spark.pipelines.archive.folder import is_url
 from roquet.spark.pipelines.archive.state import ArchiveError
 
 APPLICATION: Final = "roquet-archive"
@@ -61,7 +60,7 @@ class DeltaArchive:
     """A Delta table at a path, or at a URL of a file system that the session supports."""
 
     def __init__(self, folder: str) -> None:
-        self._path = folder if is_url(folder) else str(Path(folder).absolute())
+        self._path = as_spark_sees(folder)
 
     @contextmanager
     def changing(self, spark: SparkSession) -> Iterator[DeltaChange]:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from roquet.common.files import sync
 from roquet.errors import StoreError
+from roquet.spark.pipelines._shared.location import is_url
 from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState, StoredFile
 from roquet.storage.files.disk import RealDisk
 
@@ -32,11 +33,6 @@ STATES: Final = "_roquet"
 """Readers of Parquet ignore names that begin with an underscore."""
 STATES_KEPT: Final = 2
 _STATE_NAME: Final = re.compile(r"(\d{8})\.json")
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-
-
-def is_url(folder: str | Path) -> bool:
-    return _URL.match(str(folder)) is not None
 
 
 class ArchiveFolder:
