@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -47,13 +48,22 @@ def test_an_exception_thrown_into_the_waiting_thread_ends_the_call(
         assert consumer.get(30_000).body == b"1"
 
 
+@pytest.fixture
+def ctrl_c_interrupts() -> Iterator[None]:
+    """A shell starts its background jobs with SIGINT ignored, and Python keeps that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_ctrl_c_ends_a_call_and_no_message_is_lost(mq: sync.Client, topic: str) -> None:
     with mq.consumer("C", topic, start="earliest") as consumer:
         assert consumer.get_many(1, 1) == []
         timer = threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal comes when it comes
             timer.start()
-            consumer.get()
+            consumer.get(60_000)
         mq.send(topic, b"1")
         assert consumer.get(30_000).body == b"1"
 
