@@ -51,7 +51,7 @@ PLACES: Final[Mapping[str, frozenset[str]]] = {
         "signal": "roquet/cli/serve.py roquet/common/stop_signals.py",
         "utcnow": "",
         "utcfromtimestamp": "",
-        "iscoroutinefunction": "roquet/client/_consume/handlers.py",  # inspect's, not asyncio's,
+        "iscoroutinefunction": "roquet/common/callables.py",  # inspect's, not asyncio's,
     }.items()
 }
 """A name -> the files that may use it, as a module, a function, an attribute or an argument."""

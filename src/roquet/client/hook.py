@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult
+from roquet.common.callables import is_coroutine_function
 from roquet.errors import ConfigError
 from roquet.protocol.records.message import Message
 
@@ -164,7 +164,7 @@ def check_hooks(hooks: object) -> tuple[Hook, ...]:
         if not isinstance(hook, Hook):
             raise ConfigError(f"hooks: {hook!r} is no hook: give an object of a subclass of Hook")
         for name in vars(Hook):
-            if inspect.iscoroutinefunction(getattr(hook, name)):
+            if is_coroutine_function(getattr(hook, name)):
                 raise ConfigError(
                     f"hooks: {type(hook).__name__}.{name} is a coroutine function: "
                     "the methods of a hook are plain functions, which are called at once"

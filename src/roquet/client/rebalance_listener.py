@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-
+from roquet.common.callables import is_coroutine_function
 from roquet.errors import ConfigError
 from roquet.protocol.records.message import MessageQueue
 
@@ -65,7 +64,7 @@ def check_listener(listener: object) -> RebalanceListener:
             f"listener is {listener!r}: give an object of a subclass of RebalanceListener"
         )
     for method in (listener.queues_assigned, listener.queues_revoked):
-        if not inspect.iscoroutinefunction(method):
+        if not is_coroutine_function(method):
             raise ConfigError(
                 f"listener: {type(listener).__name__}.{method.__name__} is no coroutine function: "
                 "begin it with `async def`"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -11,6 +10,7 @@ from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+from roquet.common.callables import is_coroutine_function
 from roquet.errors import ConfigError
 
 P = ParamSpec("P")
@@ -152,7 +152,7 @@ def check_plain(name: str, function: object) -> None:
 
     :raises ConfigError: it is something else; the message names it.
     """
-    if inspect.iscoroutinefunction(function) or not callable(function):
+    if is_coroutine_function(function) or not callable(function):
         raise ConfigError(
             f"{name} is {function!r}: give a plain function; "
             "coroutine functions are for the asyncio client"

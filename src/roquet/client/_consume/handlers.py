@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from roquet.client._consume.message_stream import MessageStream
 from roquet.client.received import ReceivedMessage
+from roquet.common.callables import is_coroutine_function
 from roquet.common.loop_time import now_s
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class HandlerRun:
     async def run(self) -> None:
         """Handle messages until the consumer is stopped or closed, and its handlers are done."""
         handle = self._in_loop
-        if not _is_coroutine_function(self._handler):
+        if not is_coroutine_function(self._handler):
             self._pool = ThreadPoolExecutor(self._concurrency, "roquet-handler")
             handle = self._in_thread
         try:
@@ -98,9 +99,3 @@ class HandlerRun:
         result = await loop.run_in_executor(self._pool, copy_context().run, handle)
         if inspect.isawaitable(result):  # of a lambda, say, that calls a coroutine function
             await result
-
-
-def _is_coroutine_function(handler: Handler) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 - of an object, not whether there is one
-    )
