@@ -350,6 +350,7 @@ def test_a_batch_that_is_cancelled_settles_nothing(
         ({"batch_size": "32"}, "batch_size is '32'"),
         ({"max_reconsume_times": 1.5}, r"max_reconsume_times is 1\.5"),
         ({"batch_size": True}, "batch_size is True"),
+        ({"suspend_ms": 9}, "suspend_ms is 9: allowed are 10 to 30000"),
     ],
 )
 def test_a_number_that_cannot_be_used_is_named(options: dict[str, Any], argument: str) -> None:

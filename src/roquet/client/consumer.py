@@ -27,7 +27,13 @@ from roquet.client._consume.offsets import (
 )
 from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
-from roquet.client._consume.redelivery import OrderedRedelivery, Redelivery
+from roquet.client._consume.redelivery import (
+    SUSPEND_MS,
+    SUSPEND_MS_MAX,
+    SUSPEND_MS_MIN,
+    OrderedRedelivery,
+    Redelivery,
+)
 from roquet.client._consume.send_back import NoSendBack, SendBack
 from roquet.client._consume.topic_patterns import Topics, split_topics
 from roquet.client._consume.trace import ConsumeTrace
@@ -71,6 +77,7 @@ class ConsumerOptions(ClientOptions, total=False):
     auto_commit: bool
     listener: RebalanceListener | None
     trace: bool | str
+    suspend_ms: int
 
 
 class Consumer(SessionUser):
@@ -97,7 +104,7 @@ class Consumer(SessionUser):
         young topic brokers answer offset 0 instead of none, so a new group gets all of it
         (docs/pitfalls.md#trap-29).
     :param ordered: deliver the messages of a queue one at a time; the next one follows when the
-        one before is settled. A failed message is delivered again after 1 s, before the messages
+        one before is settled. A failed message is delivered again after `suspend_ms`, before those
         after it. See `sharding_key` of `Producer.send`.
     :param broadcast: every member gets all messages and stores its offsets in a local file. A
         failed message is logged and not delivered again; with `ordered` it is delivered again up
@@ -120,6 +127,8 @@ class Consumer(SessionUser):
         False, only `commit` stores offsets; not even closing does.
     :param listener: is told when queues are assigned to this member, and when it loses some.
     :param trace: send records of each message to the trace topic, as `Producer` does.
+    :param suspend_ms: how long an `ordered` consumer waits before it delivers a failed message
+        again, in ms.
     :param client: `credentials`, `tls`, `client_id`, `runtime`, `hooks` of `ClientConfig`. A
         broadcasting member needs a `client_id` that is the same after a restart, because it names
         the folder of the offsets (docs/pitfalls.md#trap-65).
@@ -147,6 +156,7 @@ class Consumer(SessionUser):
         auto_commit: bool = True,
         listener: RebalanceListener | None = None,
         trace: bool | str = False,
+        suspend_ms: int = SUSPEND_MS,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
@@ -158,6 +168,7 @@ class Consumer(SessionUser):
         times_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
         check_number("max_reconsume_times", times_max, -1)
         check_number("batch_size", batch_size, 1)
+        check_number("suspend_ms", suspend_ms, SUSPEND_MS_MIN, SUSPEND_MS_MAX)
         if consume_timeout_ms is not None:
             check_number("consume_timeout_ms", consume_timeout_ms, 1)
         if not isinstance(limits, PrefetchLimits | None):
@@ -181,7 +192,7 @@ class Consumer(SessionUser):
             send_back = SendBack(session, group, times_max)
         self._prefetch = OrderedPrefetchBuffer() if ordered else PrefetchBuffer()
         self._redelivery = (
-            OrderedRedelivery(self._prefetch, send_back, max_reconsume_times)
+            OrderedRedelivery(self._prefetch, send_back, max_reconsume_times, suspend_ms)
             if ordered
             else Redelivery(self._prefetch, send_back)
         )

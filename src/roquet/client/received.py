@@ -247,8 +247,8 @@ class ReceivedMessage:
         """Have the message delivered again later: after 10 s, then 30 s, 1 min, ... 2 h.
 
         After the consumer's `max_reconsume_times` deliveries the broker moves it to the dead letter
-        topic `%DLQ%group`. An `ordered` consumer delivers it again after 1 s. A consumer with
-        `broadcast` (and not `ordered`) does not deliver it again.
+        topic `%DLQ%group`. An `ordered` consumer delivers it again after its `suspend_ms`. A
+        consumer with `broadcast` (and not `ordered`) does not deliver it again.
 
         :param delay_level: the broker's delay level (by default 1 is 1 s, 2 is 5 s, 3 is 10 s ...)
             of the next delivery. 0 means the usual one; -1 moves the message to the dead letter

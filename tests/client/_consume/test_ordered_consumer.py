@@ -73,12 +73,13 @@ def test_however_many_work_a_queue_keeps_its_order(
         assert [body for body in done if body % 3 == number] == list(range(number, 60, 3))
 
 
-def test_a_message_that_failed_comes_again_after_a_second_before_those_behind_it(
-    cluster: FakeCluster, broker: FakeBroker
+@pytest.mark.parametrize(("options", "pause_s"), [({}, 1), ({"suspend_ms": 20_000}, 20)])
+def test_a_message_that_failed_comes_again_after_a_pause_before_those_behind_it(
+    cluster: FakeCluster, broker: FakeBroker, options: dict[str, int], pause_s: int
 ) -> None:
     async def consume() -> list[tuple[bytes, int, int]]:
         found = []
-        async with ordered(cluster) as c:
+        async with ordered(cluster, **options) as c:
             async for message in c:
                 found.append(
                     (message.body, message.reconsume_times, round(cluster.sim.now_s - began_s))
@@ -91,7 +92,12 @@ def test_a_message_that_failed_comes_again_after_a_second_before_those_behind_it
 
     fill(broker, 2)
     began_s = cluster.sim.now_s
-    assert cluster.run(consume) == [(b"0", 0, 0), (b"0", 1, 1), (b"0", 2, 2), (b"1", 0, 2)]
+    assert cluster.run(consume) == [
+        (b"0", 0, 0),
+        (b"0", 1, pause_s),
+        (b"0", 2, 2 * pause_s),
+        (b"1", 0, 2 * pause_s),
+    ]
     assert not broker.requests[RequestCode.CONSUMER_SEND_MSG_BACK]
 
 

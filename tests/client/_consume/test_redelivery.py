@@ -17,7 +17,7 @@ from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.redelivery import (
     FINISH_S_MAX,
     REDELIVERY_PAUSE_S,
-    SUSPENDED_S,
+    SUSPEND_MS,
     OrderedRedelivery,
     Redelivery,
 )
@@ -179,7 +179,7 @@ def test_in_order_a_failed_message_comes_again_here_after_a_second(
             assert again is not None
             delivery = again
             assert delivery.reconsume_times == times
-            assert failing.sim.now_s - began == pytest.approx(times * SUSPENDED_S)
+            assert failing.sim.now_s - began == pytest.approx(times * SUSPEND_MS / 1000)
         assert not failing.is_settled
         failing.ordered.failed(delivery)
         await failing.ordered.finish()

@@ -20,8 +20,11 @@ log = logging.getLogger(__name__)
 
 REDELIVERY_PAUSE_S: Final = 5.0
 """Pause before this consumer delivers a failed message again that no broker took back."""
-SUSPENDED_S: Final = 1.0
-"""Pause before an ordered consumer delivers a failed message again."""
+SUSPEND_MS: Final = 1000
+SUSPEND_MS_MIN: Final = 10
+SUSPEND_MS_MAX: Final = 30_000
+"""Pause before an ordered consumer delivers a failed message again: the default, and what is
+allowed, as in Java's client."""
 FINISH_S_MAX: Final = 3.0
 """How long closing waits for the brokers to take back failed messages."""
 
@@ -78,6 +81,7 @@ class OrderedRedelivery(Redelivery):
 
     :param max_reconsume_times: after so many deliveries more a message goes to the dead letter
         topic, and the next message of its queue is delivered; None means never.
+    :param suspend_ms: the pause before a failed message is delivered again, in ms.
     """
 
     # No retry in order: the messages after this one would never be delivered.
@@ -88,9 +92,11 @@ class OrderedRedelivery(Redelivery):
         prefetch: PrefetchBuffer,
         send_back: SendBack | NoSendBack,
         max_reconsume_times: int | None,
+        suspend_ms: int = SUSPEND_MS,
     ) -> None:
         super().__init__(prefetch, send_back)
         self._max_reconsume_times = max_reconsume_times
+        self._suspend_s = suspend_ms / 1000
 
     async def _deliver_again(self, delivery: Delivery, delay_level: int) -> None:
         times_max = self._max_reconsume_times
@@ -100,7 +106,7 @@ class OrderedRedelivery(Redelivery):
             delivery.done()
             self._prefetch.settled(delivery)
         elif not self._prefetch.closed:
-            await asyncio.sleep(SUSPENDED_S)
+            await asyncio.sleep(self._suspend_s)
             self._prefetch.put_again(delivery.again())
 
 
