@@ -18,8 +18,8 @@ SOURCE: Final = Path(__file__).parents[1] / "src"
 PLACES: Final[Mapping[str, frozenset[str]]] = {
     name: frozenset(places.split())
     for name, places in {
-        "add_signal_handler": "roquet/cli/serve.py roquet/common/stop_signals.py",  # NotImplementedError on Windows
-        "remove_signal_handler": "roquet/cli/serve.py roquet/common/stop_signals.py",
+        "add_signal_handler": "roquet/cli/serve.py",  # NotImplementedError on Windows
+        "remove_signal_handler": "roquet/cli/serve.py",
         "uvloop": "roquet/cli/serve.py",  # not made for Windows
         "fcntl": "roquet/storage/files/file_lock.py",
         "msvcrt": "roquet/storage/files/file_lock.py",

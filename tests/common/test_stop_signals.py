@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from roquet.common.stop_signals import stopping_on
 from roquet.errors import ConfigError
@@ -30,6 +32,51 @@ async def test_the_first_signal_stops_and_the_second_has_its_former_effect() -> 
 async def called(calls: list[str], count: int) -> None:
     while len(calls) < count:
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_signal_wakes_a_loop_that_waits(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def wait() -> None:
+        stopped = asyncio.Event()
+        with stopping_on([signal.SIGUSR1], stopped.set):
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            await asyncio.wait_for(stopped.wait(), 30)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(wait())
+
+
+async def test_one_signal_stops_all_that_wait_for_it() -> None:
+    """The first of them that ended gave the signal its default effect, which ends the program."""
+    calls: list[str] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: calls.append("former"))
+    try:
+        with stopping_on([signal.SIGUSR1], lambda: calls.append("outer")):
+            with stopping_on([signal.SIGUSR1], lambda: calls.append("ended")):
+                pass
+            with stopping_on([signal.SIGUSR1, signal.SIGUSR1], lambda: calls.append("inner")):
+                os.kill(os.getpid(), signal.SIGUSR1)
+                await asyncio.wait_for(called(calls, 2), 30)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            await asyncio.wait_for(called(calls, 3), 30)
+        assert calls == ["outer", "inner", "former"]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+async def test_a_handler_that_the_application_sets_meanwhile_stays() -> None:
+    def of_application(*_: object) -> None:
+        pass
+
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        with stopping_on([signal.SIGUSR1], lambda: None):
+            signal.signal(signal.SIGUSR1, of_application)
+        assert signal.getsignal(signal.SIGUSR1) is of_application
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 async def test_after_the_block_a_signal_has_its_former_effect() -> None:

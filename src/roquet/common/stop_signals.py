@@ -7,12 +7,26 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from roquet.errors import ConfigError
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
+
+
+@dataclass(slots=True, eq=False)
+class _Taken:
+    """The effect that a signal had before, and what it stops now."""
+
+    former: _Handler
+    stops: list[Callable[[], object]] = field(default_factory=list)
+
+
+_TAKEN: Final[dict[int, _Taken]] = {}
+"""By signal. Several consumers may wait for one signal: the first takes it over, the last gives it
+back. Only the main thread changes this, as it alone handles signals."""
 
 
 @contextmanager
@@ -27,54 +41,46 @@ def stopping_on(signals: Iterable[int], stop: Callable[[], object]) -> Iterator[
 
     :raises ConfigError: this is not the main thread, the only one that may handle signals.
     """
-    numbers = list(signals)
+    numbers = list(dict.fromkeys(signals))
     if numbers and threading.current_thread() is not threading.main_thread():
         raise ConfigError(
             "stop_signals: only the main thread can handle signals; in this one, call stop()"
         )
-    loop = _running_loop()
-    former: dict[int, _Handler] = {}
-
-    def restore(number: int) -> None:
-        if number in former:
-            _remove(loop, number)
-            signal.signal(number, former.pop(number))
-
-    def first(number: int) -> None:
-        restore(number)
-        stop()
-
+    call = _in_running_loop(stop)
     try:
         for number in numbers:
-            former[number] = signal.getsignal(number)
-            _add(loop, number, first)
+            if number not in _TAKEN:
+                _TAKEN[number] = _Taken(signal.getsignal(number))
+                signal.signal(number, _came)
+            _TAKEN[number].stops.append(call)
         yield
     finally:
         for number in numbers:
-            restore(number)
+            taken = _TAKEN.get(number)
+            if taken is not None and call in taken.stops:
+                taken.stops.remove(call)
+                if not taken.stops:
+                    _give_back(number)
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def _came(number: int, _: FrameType | None) -> None:
+    stops = _TAKEN[number].stops
+    _give_back(number)
+    for stop in stops:
+        stop()
+
+
+def _give_back(number: int) -> None:
+    taken = _TAKEN.pop(number)
+    if signal.getsignal(number) is _came:  # else the application has taken it meanwhile
+        # None: a library of C has set it, and Python cannot give it back
+        signal.signal(number, signal.SIG_DFL if taken.former is None else taken.former)
+
+
+def _in_running_loop(stop: Callable[[], object]) -> Callable[[], object]:
+    """What calls `stop` from a signal's handler; it also wakes a loop that waits."""
     try:
-        return asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
     except RuntimeError:
-        return None
-
-
-def _add(loop: asyncio.AbstractEventLoop | None, number: int, first: Callable[[int], None]) -> None:
-    if loop is None:
-        signal.signal(number, lambda *_: first(number))
-        return
-    try:
-        loop.add_signal_handler(number, first, number)
-    except NotImplementedError:  # Windows
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(first, number))
-
-
-def _remove(loop: asyncio.AbstractEventLoop | None, number: int) -> None:
-    if loop is None:
-        return
-    try:
-        loop.remove_signal_handler(number)
-    except NotImplementedError:  # Windows
-        return
+        return lambda: stop()
+    return lambda: loop.call_soon_threadsafe(stop)
