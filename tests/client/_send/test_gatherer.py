@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roquet.client.producer import Producer
-from roquet.errors import CallTimeout, ConfigError, MessageError, ResponseError
+from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, MessageError, ResponseError
 from roquet.protocol.records.message import Message, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.client.cluster import SILENCE, FakeBroker, FakeCluster
@@ -221,6 +221,27 @@ def test_a_send_during_the_close_does_not_wait_for_others(
 
     cluster.run(send)
     assert bodies(broker) == [b"late"]
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.5])
+def test_a_send_that_a_cancelled_close_gives_up_fails_and_is_not_cancelled(
+    cluster: FakeCluster, broker: FakeBroker, after_s: float
+) -> None:
+    """A task group takes a cancelled task for one that was ended on purpose."""
+
+    async def send() -> None:
+        p = await lingering(cluster, timeout_ms=60_000).start()
+        await p.send("T", b"a route")
+        broker.script[SEND] = [SILENCE] * 99
+        sending = asyncio.create_task(p.send("T", b"1"))
+        await asyncio.sleep(after_s)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await p.close()
+        with pytest.raises(ConnectionClosed):
+            await sending
+
+    cluster.run(send)
 
 
 def test_a_send_whose_time_is_over_while_it_waits_for_others_is_not_sent(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from roquet.client._net.tasks import Tasks
@@ -21,7 +22,7 @@ from roquet.client._send.sender import Sender
 from roquet.client._send.topic_routes import TopicRoutes
 from roquet.client.send_result import SendResult
 from roquet.common.loop_time import now_s
-from roquet.errors import CallTimeout, RoquetError
+from roquet.errors import CallTimeout, ConnectionClosed, RoquetError
 from roquet.protocol.records.batch import batch_item
 from roquet.protocol.records.message import RETRY_PREFIX, Message, MessageQueue
 
@@ -135,9 +136,17 @@ class Gatherer:
         waiting = self._waiting.pop(topic)
         if waiting.timer is not None:
             waiting.timer.cancel()
-        task = self._tasks.start(self._send_all(topic, waiting.sends), f"sends to {topic}")
+        sends = waiting.sends
+        task = self._tasks.start(self._send_all(topic, sends), f"sends to {topic}")
         self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        task.add_done_callback(partial(self._ended, sends))
+
+    def _ended(self, sends: Sequence[_Send], task: asyncio.Task[None]) -> None:
+        self._requests.discard(task)
+        # A close that was cancelled ends the task, perhaps before it begins. Its senders were not
+        # cancelled: without an error they would seem to be.
+        for each in sends:
+            each.fail(ConnectionClosed("the client was closed: the message may be stored"))
 
     async def flush(self) -> None:
         """Send what waits, and wait until all sends that were called before are answered."""
@@ -163,9 +172,7 @@ class Gatherer:
             await asyncio.gather(*requests)
         except BaseException as error:
             for each in sends:
-                if isinstance(error, asyncio.CancelledError):
-                    each.result.cancel()
-                else:
+                if not isinstance(error, asyncio.CancelledError):
                     each.fail(error)
             if not isinstance(error, Exception):
                 raise
