@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import roquet
 from roquet.client.consumer import Consumer
 from roquet.client.received import ReceivedMessage
 from roquet.errors import ClientStateError, ConfigError
+from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
 from tests.client.consumers import consumer, fill, ordered, stored
 
@@ -163,8 +164,29 @@ def test_a_cancelled_run_cancels_its_handlers(cluster: FakeCluster, broker: Fake
 
     fill(broker, 3)
     cluster.run(consume)
-    assert stored(broker) == {0: 0}
+    sent_back = broker.requests[RequestCode.CONSUMER_SEND_MSG_BACK]
+    assert [request.fields["offset"] for request in sent_back] != []
+    assert stored(broker) == {0: len(sent_back)}
     assert cluster.nothing_is_left()
+
+
+@pytest.mark.parametrize("kind", [consumer, ordered])
+def test_a_message_whose_run_was_cancelled_comes_again(
+    cluster: FakeCluster, broker: FakeBroker, kind: Callable[..., Consumer]
+) -> None:
+    """In order, no other message would come before it."""
+
+    async def consume() -> list[bytes]:
+        async with kind(cluster) as c:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(2):
+                    await c.run(late)
+            work = Work(c, 3)
+            await c.run(work)
+            return work.bodies
+
+    fill(broker, 3)
+    assert sorted(cluster.run(consume)) == [b"0", b"1", b"2"]
 
 
 def test_a_handler_cannot_close_its_consumer(cluster: FakeCluster, broker: FakeBroker) -> None:

@@ -78,6 +78,9 @@ class HandlerRun:
             except asyncio.CancelledError:
                 worker = asyncio.current_task()
                 if worker is None or worker.cancelling():
+                    if not self._messages.stopped.is_set():
+                        # The consumer goes on without this run, an ordered one only after this.
+                        message.retry()
                     raise
                 # something that the handler awaited was cancelled, not the handler
                 log.exception(
