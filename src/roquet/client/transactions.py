@@ -16,7 +16,7 @@ from roquet.client._net.outages import level_of
 from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.session import Session
 from roquet.client._net.session_user import SessionUser
-from roquet.client._net.tasks import attempt
+from roquet.client._net.tasks import attempt, cancel
 from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client._send.trace import SendTrace
 from roquet.client._send.trace_records import TracedMessage
@@ -128,10 +128,18 @@ class TransactionProducer(Producer):
         super().__init__(name_server, group, **options)
         self._on_check_back = CheckBacks(self._session, self._group, check, self._trace).handle
         self._topics = (DEFAULT_TOPIC, *map(self._names.full, topics))
+        self._announcement: asyncio.Task[None] | None = None
 
     async def _on_start(self) -> None:
         await super()._on_start()
-        self._session.tasks.start(self._announce(), f"announcing {self._group}")
+        self._announcement = self._session.tasks.start(
+            self._announce(), f"announcing {self._group}"
+        )
+
+    async def _on_close(self) -> None:
+        if self._announcement is not None:
+            await cancel(self._announcement)
+        await super()._on_close()
 
     async def _announce(self) -> None:
         """Look up the routes of `topics` until all are found.

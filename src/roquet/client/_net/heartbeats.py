@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -138,6 +138,7 @@ class Heartbeats:
         for group in list(self.consumers):
             await self.leave_as_consumer(group)
         for group in sorted(self.producers):
+            self._producer_counts[group] = 0
             await self._unregister_producers(group)
         await self._heartbeats.close()
 
@@ -162,12 +163,19 @@ class Heartbeats:
 
     async def _unregister_producers(self, group: str) -> None:
         header = UnregisterClientHeader(self._client_id, producer_group=group)
-        await self._leave(self.producers, group, header)
+        await self._leave(self.producers, group, header, lambda: self._producer_counts[group] <= 0)
 
     async def _leave(
-        self, groups: MutableMapping[str, T], group: str, header: UnregisterClientHeader
+        self,
+        groups: MutableMapping[str, T],
+        group: str,
+        header: UnregisterClientHeader,
+        is_left: Callable[[], bool] = lambda: True,
     ) -> None:
+        """:param is_left: whether nobody has joined the group while this waited."""
         async with self._sending:
+            if not is_left():
+                return
             has_consumers = bool(self.consumers)
             # Removed first: if the group is joined again meanwhile, that member stays.
             groups.pop(group, None)
