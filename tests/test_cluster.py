@@ -11,8 +11,8 @@ import roquet
 from roquet import ClientStateError, ConfigError, ReceivedMessage, TransactionState
 from roquet.cluster import Client
 from roquet.protocol.remoting.codes import RequestCode
-from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
-from tests.client.consumers import bodies, fill
+from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
+from tests.client.consumers import bodies, fill, stored
 from tests.simulation.simulation import Simulation
 
 
@@ -107,6 +107,89 @@ def test_nothing_is_started_in_a_session_that_is_being_closed(
 
     fill(broker, 3)
     cluster.run(run)
+    assert cluster.nothing_is_left()
+
+
+def test_handlers_that_end_during_the_close_still_have_the_producer(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        mq = await client_of(cluster).start()
+
+        async def book(message: ReceivedMessage) -> None:
+            await asyncio.sleep(1)
+            await mq.send("booked", message.body)
+
+        member = await mq.consumer("G", "T", start="earliest").start()
+        running = asyncio.create_task(member.run(book, concurrency=3))
+        await asyncio.sleep(0.5)
+        await mq.send("T", b"the default producer is started after the consumer")
+        await mq.close()
+        await running
+
+    fill(broker, 3)
+    cluster.run(run)
+    assert sum(len(queue) for key, queue in broker.log.queues.items() if key[0] == "booked") == 3
+    assert stored(broker)[0] >= 3
+
+
+def test_a_producer_that_joins_while_another_leaves_keeps_its_group(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        async with client_of(cluster) as mq:
+            first = await mq.producer("P").start()
+            await first.send("T", b"1")
+            broker.script[RequestCode.HEART_BEAT].append(SILENCE)
+            beating = asyncio.create_task(mq._session.membership.beat())
+            await asyncio.sleep(0)
+            leaving = asyncio.create_task(first.close())
+            await asyncio.sleep(0.1)
+            second = await mq.transaction_producer("P", check).start()
+            await asyncio.gather(beating, leaving)
+            assert unregistered(broker) == []
+            await second.close()
+            assert unregistered(broker) == ["P"]
+
+    fill(broker, 1)
+    cluster.run(run)
+
+
+def test_a_closed_transaction_producer_leaves_no_task(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        async with client_of(cluster) as mq:
+            for _ in range(3):
+                await (await mq.transaction_producer("P", check, topics=["none"]).start()).close()
+            names = [task.get_name() for task in asyncio.all_tasks()]
+            assert "announcing P" not in names
+
+    fill(broker, 1)
+    cluster.run(run)
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 2, 3, 5, 8, 13, 20, 34])
+@pytest.mark.parametrize("closes_all", [False, True])
+def test_a_close_during_the_start_of_a_member_leaves_the_group(
+    cluster: FakeCluster, broker: FakeBroker, after_ms: int, closes_all: bool
+) -> None:
+    async def run() -> None:
+        mq = await client_of(cluster).start()
+        member = mq.consumer("G", "T", start="earliest")
+        starting = asyncio.create_task(member.start())
+        await asyncio.sleep(after_ms / 1000)
+        await (mq if closes_all else member).close()
+        await asyncio.wait([starting])
+        assert isinstance(starting.exception(), ClientStateError | None)
+        if not closes_all:
+            async with mq.consumer("G", "T", start="earliest") as again:
+                assert await bodies(again, 3)
+            await mq.close()
+
+    fill(broker, 3)
+    cluster.run(run)
+    assert broker.members["G"] == {}
     assert cluster.nothing_is_left()
 
 

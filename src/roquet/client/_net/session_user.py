@@ -9,7 +9,7 @@ from typing import ClassVar, Self, Unpack
 
 from roquet.client._net.hooked_session import session_of
 from roquet.client._net.session import Session
-from roquet.client._net.tasks import each_in_turn
+from roquet.client._net.tasks import cancel, each_in_turn
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.errors import ClientStateError, ConfigError
 
@@ -60,6 +60,7 @@ class SessionUser:
         self._process_id = 0
         self._is_used = False
         """Whether it was started or closed: neither can be started again."""
+        self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
 
     async def start(self) -> Self:
@@ -85,17 +86,31 @@ class SessionUser:
         self._is_used = True
         self._loop = asyncio.get_running_loop()
         self._process_id = os.getpid()
+        # In a task, so that a close can end the start before it begins.
+        self._starting = asyncio.create_task(self._begin(), name=f"start {self._kind}")
         try:
-            if self._owner is None:
-                await self._session.start()
-                await self._session.reach()
-            await self._on_start()
-            if self._closing is not None:
-                raise ClientStateError(f"this {self._kind} was closed while it started")
+            await self._starting
+        except asyncio.CancelledError as error:
+            await self.close()
+            caller = asyncio.current_task()
+            if caller is None or caller.cancelling():
+                raise
+            raise self._closed_too_early() from error
         except BaseException:
             await self.close()
             raise
+        if self._closing is not None:
+            raise self._closed_too_early()
         return self
+
+    async def _begin(self) -> None:
+        if self._owner is None:
+            await self._session.start()
+            await self._session.reach()
+        await self._on_start()
+
+    def _closed_too_early(self) -> ClientStateError:
+        return ClientStateError(f"this {self._kind} was closed while it started")
 
     async def close(self) -> None:
         """End the work, and close the connections that no other client shares.
@@ -127,8 +142,20 @@ class SessionUser:
 
     async def _close(self) -> None:
         # Not in a task of its own: the end of `asyncio.run` cancels that, perhaps before it begins.
-        guests = [guest.close for guest in reversed(self._guests)]
-        await each_in_turn(self._on_closing, *guests, self._on_close, self._end_session)
+        guests = list(reversed(self._guests))
+        await each_in_turn(
+            self._end_start,
+            self._on_closing,
+            # First of all clients: handlers that end now may still use the other clients.
+            *(guest._on_closing for guest in guests),
+            *(guest.close for guest in guests),
+            self._on_close,
+            self._end_session,
+        )
+
+    async def _end_start(self) -> None:
+        if self._starting is not None:
+            await cancel(self._starting)
 
     def _check_close(self) -> None:
         """Check that `close` does not wait for its caller.
@@ -147,7 +174,10 @@ class SessionUser:
         """What a class adds to `start`: its session is open."""
 
     async def _on_closing(self) -> None:
-        """What a class does first when it is closed, while those that share its session work."""
+        """What a class does first when it or its session is closed, while others work.
+
+        It may be called twice.
+        """
 
     async def _on_close(self) -> None:
         """What a class adds to `close`: its session is still open."""
