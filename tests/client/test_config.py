@@ -70,8 +70,18 @@ def test_a_wrong_name_server_is_named_by_every_client(
 
 @every_client
 def test_an_unknown_option_is_refused_by_every_client(client: Callable[..., SessionUser]) -> None:
-    with pytest.raises(TypeError, match="retrys"):
-        client("ns:9876", retrys=3)
+    kind = type(client("ns:9876")).__name__
+    with pytest.raises(
+        TypeError,
+        match=rf"^{kind}\(\) got an unexpected keyword argument 'clientid'\. Did you mean "
+        r"'client_id'\?$",
+    ):
+        client("ns:9876", clientid="me")
+
+
+def test_an_unknown_option_of_a_client_that_shares_a_session_is_its_own() -> None:
+    with pytest.raises(TypeError, match=r"^Consumer\(\) got .* 'strat'\. Did you mean 'start'\?"):
+        Client("ns:9876").consumer("G", "T", strat="earliest")  # type: ignore[call-arg]
 
 
 @every_client

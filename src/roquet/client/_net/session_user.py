@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from types import TracebackType
 from typing import ClassVar, Self, Unpack
@@ -37,6 +38,9 @@ class SessionUser:
         name_server: NameServers | ClientConfig | SessionUser,
         **options: Unpack[ClientOptions],
     ) -> None:
+        for name in options:
+            if name not in ClientOptions.__annotations__:
+                raise self._unknown_argument(name)
         self._owner: SessionUser | None = None
         """The client whose session this one shares."""
         self.config: ClientConfig
@@ -62,6 +66,15 @@ class SessionUser:
         """Whether it was started or closed: neither can be started again."""
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
+
+    def _unknown_argument(self, name: str) -> TypeError:
+        """What Python raises for an unknown keyword, with the class that the caller named."""
+        import difflib  # it takes a millisecond, and only this error needs it
+
+        known = [*inspect.signature(type(self)).parameters, *ClientOptions.__annotations__]
+        near = difflib.get_close_matches(name, known, 1)
+        advice = f". Did you mean {near[0]!r}?" if near else ""
+        return TypeError(f"{self._kind}() got an unexpected keyword argument {name!r}{advice}")
 
     async def start(self) -> Self:
         """Connect to a name server, and begin the work in the background. Returns this client.
