@@ -123,11 +123,14 @@ class PullConsumer(SessionUser):
         """The readable queues of a topic, sorted, as the name server knows them now.
 
         Queues whose broker has only slaves up are included.
+
+        :raises RouteNotFound: the topic does not exist. That takes about a second: a topic that a
+            send has just created is not registered yet.
         """
         self._require_open()
         check_topic(topic)
         full = self._names.full(topic)
-        queues = subscribe_queues(full, await self._session.routes.refresh(full))
+        queues = subscribe_queues(full, await self._session.routes.refresh_created(full))
         return [self._names.plain_queue(queue) for queue in queues]
 
     async def min_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:

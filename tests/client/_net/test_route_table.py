@@ -116,6 +116,28 @@ async def test_a_topic_that_no_broker_has_is_named_with_who_was_asked(names: Nam
 # topics that do not exist yet
 
 
+async def test_a_topic_that_a_broker_has_just_created_is_found_when_it_is_registered(
+    names: Names,
+) -> None:
+    asking = asyncio.create_task(names.table.refresh_created("topic"))
+    async with asyncio.timeout(10):
+        while len(names.asked) < 2:
+            await asyncio.sleep(0.001)
+    names.routes["topic"] = A
+
+    assert await asking == A
+    assert set(names.asked) == {"topic"}
+
+
+async def test_a_topic_that_is_never_registered_is_told_after_a_few_requests(
+    names: Names,
+) -> None:
+    with pytest.raises(RouteNotFound, match="no broker has topic topic"):
+        await names.table.refresh_created("topic")
+
+    assert 2 < len(names.asked) < 10
+
+
 async def test_an_unknown_topic_is_sent_to_where_it_will_be_created(names: Names) -> None:
     names.routes[DEFAULT_TOPIC] = B
 

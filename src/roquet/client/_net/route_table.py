@@ -34,6 +34,12 @@ from roquet.protocol.remoting.refusals import checked
 log = logging.getLogger(__name__)
 
 REFRESH_PERIOD_S = 30.0
+_CREATED_WAITS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
+"""The waits between the requests for a topic that may have just been created.
+
+A broker acknowledges the send that creates a topic, and registers the topic afterwards: within 1 to
+8 ms if the broker is idle. About a second covers a busy broker, and keeps a wrong name no puzzle.
+"""
 _SMALL: Final = 64 * 1024
 """Routes of up to this many bytes, those of 300 brokers, are parsed on the event loop in some ms.
 Larger ones are parsed in a thread: one of 6 MB takes half a second and would block the loop."""
@@ -112,6 +118,18 @@ class RouteTable:
                 f"{'; '.join(self._name_servers.addresses)}): create it, or check the addresses"
             )
         return self._known[topic]
+
+    async def refresh_created(self, topic: str) -> Route:
+        """As `refresh`, for a topic that may have just been created by a send of another client.
+
+        :raises RouteNotFound: no route after about a second.
+        """
+        for wait_s in _CREATED_WAITS_S:
+            try:
+                return await self.refresh(topic)
+            except RouteNotFound:
+                await asyncio.sleep(wait_s)
+        return await self.refresh(topic)
 
     def refresh_soon(self, topic: str) -> asyncio.Task[None]:
         """Refresh a route in the background, as the name server may not answer either.
