@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterator
+from typing import Any, get_type_hints
 
 import pytest
 
 import roquet
-from roquet import ClientStateError, ConfigError, ReceivedMessage, TransactionState
+from roquet import (
+    ClientStateError,
+    ConfigError,
+    Message,
+    Producer,
+    ReceivedMessage,
+    TransactionState,
+)
 from roquet.cluster import Client
 from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
@@ -266,3 +275,57 @@ def test_many_first_sends_of_a_client_share_one_producer(
     fill(broker, 1)
     cluster.run(run)
     assert unregistered(broker) == ["roquet"]
+
+
+def arguments(method: Any) -> dict[str, Any]:
+    """The types of a method's arguments by name, those of a TypedDict included."""
+    types = get_type_hints(method)
+    types.pop("return")
+    for each in inspect.signature(method).parameters.values():
+        if each.kind is inspect.Parameter.VAR_KEYWORD:
+            (options,) = types.pop(each.name).__args__
+            types |= get_type_hints(options)
+    return types
+
+
+@pytest.mark.parametrize(
+    "name", ["send", "send_batch", "send_one_way", "flush", "request", "reply"]
+)
+def test_a_client_sends_with_the_arguments_of_a_producer(name: str) -> None:
+    assert arguments(getattr(Client, name)) == arguments(getattr(Producer, name))
+
+
+def test_a_client_sends_in_all_the_ways_of_a_producer(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        async with client_of(cluster) as mq:
+            results = await mq.send_batch([Message("T", b"1"), Message("T", b"2")], timeout_ms=900)
+            assert [each.queue_offset for each in results] == [1, 2]
+            message_id = await mq.send_one_way("T", b"3", tags="new")
+            async with mq.consumer("G", "T", start="earliest") as member:
+                assert sorted(await bodies(member, 4)) == [b"0", b"1", b"2", b"3"]
+            assert message_id
+
+    fill(broker, 1)
+    cluster.run(run)
+
+
+def test_a_flush_of_a_client_is_one_of_all_its_producers(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        async with client_of(cluster) as mq:
+            await mq.flush()
+            producers = [await mq.producer(f"P{n}", linger_ms=2000).start() for n in range(2)]
+            sends = [asyncio.create_task(each.send("T", b"x")) for each in producers]
+            await asyncio.sleep(0.1)
+            assert not any(send.done() for send in sends)
+            await mq.flush()
+            await asyncio.sleep(0)
+            assert all(send.done() for send in sends)
+        with pytest.raises(ClientStateError, match="was closed"):
+            await mq.flush()
+
+    fill(broker, 1)
+    cluster.run(run)

@@ -14,7 +14,15 @@ from roquet.client._consume.topic_patterns import Topics
 from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.consumer import Consumer, ConsumerOptions
-from roquet.client.producer import TIMEOUT_MS, Producer, ProducerOptions, SendOptions
+from roquet.client.producer import (
+    TIMEOUT_MS,
+    BatchOptions,
+    OneWayOptions,
+    Producer,
+    ProducerOptions,
+    ReplyOptions,
+    SendOptions,
+)
 from roquet.client.pull_consumer import PullConsumer, PullOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult
@@ -24,7 +32,7 @@ from roquet.protocol.records.message import Message
 __all__ = ["Client", "connect"]
 
 DEFAULT_GROUP: Final = "roquet"
-"""The producer group of `Client.send` and `Client.request`."""
+"""The producer group of what a `Client` sends itself."""
 
 
 class Client(SessionUser):
@@ -97,9 +105,33 @@ class Client(SessionUser):
         """Send one message. The arguments and errors are those of `Producer.send`."""
         return await (await self._default_producer()).send(topic, body, **options)
 
+    async def send_batch(
+        self, messages: Iterable[Message], **options: Unpack[BatchOptions]
+    ) -> list[SendResult]:
+        """Send a batch. The arguments and errors are those of `Producer.send_batch`."""
+        return await (await self._default_producer()).send_batch(messages, **options)
+
+    async def send_one_way(
+        self, topic: str | Message, body: bytes | None = None, **options: Unpack[OneWayOptions]
+    ) -> str:
+        """Send without waiting. Arguments and errors are those of `Producer.send_one_way`."""
+        return await (await self._default_producer()).send_one_way(topic, body, **options)
+
+    async def flush(self) -> None:
+        """Do for all open producers of this client what `Producer.flush` does for one."""
+        self._require_open()
+        producers = [guest for guest in self._guests if isinstance(guest, Producer)]
+        await asyncio.gather(*(each.flush() for each in producers if each.is_open))
+
     async def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
         """Send a message and wait for the reply. Arguments and errors are `Producer.request`'s."""
         return await (await self._default_producer()).request(message, timeout_ms)
+
+    async def reply(
+        self, request: ReceivedMessage, body: bytes, **options: Unpack[ReplyOptions]
+    ) -> SendResult:
+        """Reply to a request. The arguments and errors are those of `Producer.reply`."""
+        return await (await self._default_producer()).reply(request, body, **options)
 
     async def _default_producer(self) -> Producer:
         self._require_open()

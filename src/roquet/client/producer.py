@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Unpack
+from typing import Final, TypedDict, Unpack
 
 from roquet.client._net.arguments import check_number
 from roquet.client._net.broker_requests import CheckBackHandler
@@ -66,11 +66,30 @@ class ProducerOptions(ClientOptions, total=False):
     trace: bool | str
 
 
-class SendOptions(MessageFields, total=False):
-    """The keyword arguments of `Producer.send` after the body, for callers that pass them on."""
+class OneWayOptions(MessageFields, total=False):
+    """The keyword arguments of `Producer.send_one_way` after the body, as `ProducerOptions`."""
 
     sharding_key: str | None
     queue: MessageQueue | QueueSelector | None
+
+
+class SendOptions(OneWayOptions, total=False):
+    """The keyword arguments of `Producer.send` after the body, as `ProducerOptions`."""
+
+    timeout_ms: int | None
+
+
+class BatchOptions(TypedDict, total=False):
+    """The keyword arguments of `Producer.send_batch`, as `ProducerOptions`."""
+
+    sharding_key: str | None
+    queue: MessageQueue | QueueSelector | None
+    timeout_ms: int | None
+
+
+class ReplyOptions(MessageFields, total=False):
+    """The keyword arguments of `Producer.reply`, as `ProducerOptions`."""
+
     timeout_ms: int | None
 
 

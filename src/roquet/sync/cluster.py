@@ -9,7 +9,14 @@ from roquet import cluster
 from roquet.client._consume.topic_patterns import Topics
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.consumer import ConsumerOptions
-from roquet.client.producer import TIMEOUT_MS, ProducerOptions, SendOptions
+from roquet.client.producer import (
+    TIMEOUT_MS,
+    BatchOptions,
+    OneWayOptions,
+    ProducerOptions,
+    ReplyOptions,
+    SendOptions,
+)
 from roquet.client.pull_consumer import PullOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult
@@ -18,7 +25,7 @@ from roquet.protocol.records.message import Message
 from roquet.sync.admin import AdminClient
 from roquet.sync.blocking_user import BlockingUser
 from roquet.sync.consumer import Consumer
-from roquet.sync.producer import Producer
+from roquet.sync.producer import Producer, taken_here
 from roquet.sync.pull_consumer import PullConsumer
 from roquet.sync.transactions import Check, TransactionProducer
 
@@ -84,9 +91,31 @@ class Client(BlockingUser[cluster.Client]):
         """Send one message. The arguments and errors are those of `Producer.send`."""
         return self._call(self._client.send, topic, body, **options)
 
+    def send_batch(
+        self, messages: Iterable[Message], **options: Unpack[BatchOptions]
+    ) -> list[SendResult]:
+        """Send a batch. The arguments and errors are those of `Producer.send_batch`."""
+        return self._call(self._client.send_batch, taken_here(messages), **options)
+
+    def send_one_way(
+        self, topic: str | Message, body: bytes | None = None, **options: Unpack[OneWayOptions]
+    ) -> str:
+        """Send without waiting. Arguments and errors are those of `Producer.send_one_way`."""
+        return self._call(self._client.send_one_way, topic, body, **options)
+
+    def flush(self) -> None:
+        """Do for all open producers of this client what `Producer.flush` does for one."""
+        self._call(self._client.flush)
+
     def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
         """Send a message and wait for the reply. Arguments and errors are `Producer.request`'s."""
         return self._call(self._client.request, message, timeout_ms)
+
+    def reply(
+        self, request: ReceivedMessage, body: bytes, **options: Unpack[ReplyOptions]
+    ) -> SendResult:
+        """Reply to a request. The arguments and errors are those of `Producer.reply`."""
+        return self._call(self._client.reply, request, body, **options)
 
 
 def connect(name_server: NameServers | ClientConfig, **options: Unpack[ClientOptions]) -> Client:

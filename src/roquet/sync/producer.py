@@ -83,7 +83,7 @@ class Producer(BlockingUser[producer.Producer]):
         """
         return self._call(
             self._client.send_batch,
-            list(messages),  # a generator may block: it runs in this thread
+            taken_here(messages),
             sharding_key=sharding_key,
             queue=queue,
             timeout_ms=timeout_ms,
@@ -126,3 +126,11 @@ class Producer(BlockingUser[producer.Producer]):
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that `send` chooses from."""
         return self._call(self._client.queues, topic)
+
+
+def taken_here(messages: Iterable[Message]) -> Iterable[Message]:
+    """The messages of a generator, which may block: it runs in the thread of the caller.
+
+    What is no iterable is left to the asyncio client, which refuses it.
+    """
+    return list(messages) if isinstance(messages, Iterable) else messages
