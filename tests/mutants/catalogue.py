@@ -409,6 +409,269 @@ _DELIVERING: Final = (
     ),
 )
 
+_SENDING: Final = (
+    Mutant(
+        "a send gives up before its time is over",
+        "client/_send/tries.py",
+        "(self.retries is not None and self._count > self.retries)",
+        "self._count > (2 if self.retries is None else self.retries)",
+        ("tests/client/_send/test_tries.py", "tests/client/_send/test_sender.py"),
+    ),
+    Mutant(
+        "each try of a send has time of its own",
+        "client/_send/sender.py",
+        "left_ms = max(1, int((deadline - began_s) * 1000))",
+        "left_ms = 3000",
+        ("tests/client/_send/test_sender.py",),
+    ),
+    Mutant(
+        "a send waits for others longer than its time",
+        "client/_send/sender.py",
+        "await self._slots.enter(deadline)",
+        "await self._slots.enter()",
+        ("tests/client/_send/test_sender.py",),
+    ),
+    Mutant(
+        "a retry goes to another queue than the chosen one",
+        "client/_send/sender.py",
+        "pick(topic_route.queues) if pick else",
+        "pick(topic_route.queues) if pick and tries is None else",
+        ("tests/client/_send/test_sender.py",),
+    ),
+    Mutant(
+        "a producer that closes forgets gathered sends",
+        "client/producer.py",
+        "            steps.append(gatherer.flush)\n",
+        "            pass\n",
+        ("tests/client/_send/test_gatherer.py", "tests/client/test_producer.py"),
+    ),
+    Mutant(
+        "gathered sends to one queue overtake each other",
+        "client/_send/gatherer.py",
+        "        lane = self._lanes[queue]\n",
+        "        lane = FifoSemaphore(1)\n",
+        ("tests/client/_send/test_gatherer.py",),
+    ),
+    Mutant(
+        "a transaction commits whose half message is not safe",
+        "client/transactions.py",
+        "        state = TransactionState.ROLLBACK\n",
+        "        state = TransactionState.COMMIT\n",
+        ("tests/client/test_transactions.py",),
+    ),
+)
+
+_CONSUMING: Final = (
+    Mutant(
+        "a loop acknowledges a message before its body has run",
+        "client/consumer.py",
+        """            raise StopAsyncIteration
+        return self._current""",
+        """            raise StopAsyncIteration
+        self._current.ack()
+        return self._current""",
+        ("tests/client/test_consumer.py",),
+    ),
+    Mutant(
+        "a message is acknowledged by getting it",
+        "client/consumer.py",
+        """            raise _stopped()
+        return message
+""",
+        """            raise _stopped()
+        message.ack()
+        return message
+""",
+        ("tests/client/test_consumer.py",),
+    ),
+    Mutant(
+        "a failed block acknowledges its message",
+        "client/received.py",
+        "        self.retry()\n        return True\n",
+        "        self.ack()\n        return True\n",
+        ("tests/client/test_received.py", "tests/client/test_consumer.py"),
+    ),
+    Mutant(
+        "a cancelled block acknowledges its message",
+        "client/received.py",
+        "        if not isinstance(error, Exception):\n            return False\n",
+        "        if not isinstance(error, Exception):\n            self.ack()\n            return False\n",
+        ("tests/client/test_received.py", "tests/client/test_consumer.py"),
+    ),
+    Mutant(
+        "a failed message is done although no broker took it back",
+        "client/_consume/redelivery.py",
+        """        if await self._send_back.send_back(delivery, delay_level):
+            delivery.done()
+""",
+        """        delivery.done()
+        if await self._send_back.send_back(delivery, delay_level):
+            pass
+""",
+        (
+            "tests/client/_consume/test_redelivery.py",
+            "tests/client/_consume/test_failed_messages.py",
+        ),
+    ),
+    Mutant(
+        "a message whose time is over stays with its handler",
+        "client/_consume/in_progress.py",
+        "if now - since < self.timeout_s:",
+        "if True:",
+        ("tests/client/_consume/test_in_progress.py",),
+    ),
+    Mutant(
+        "bodies larger than the consumer allows are decompressed",
+        "client/_consume/message_stream.py",
+        "                began_s,\n                self._uncompressed_max,\n",
+        "                began_s,\n                1 << 40,\n",
+        ("tests/client/_consume/test_failed_messages.py",),
+    ),
+    Mutant(
+        "a queue whose lock is lost is consumed further",
+        "client/_consume/order_locks.py",
+        "                self._until[queue] = 0.0\n",
+        "                pass\n",
+        (
+            "tests/client/_consume/test_order_locks.py",
+            "tests/client/_consume/test_ordered_consumer.py",
+        ),
+    ),
+    Mutant(
+        "a member notices no lost lock",
+        "client/_consume/assignment.py",
+        "lost = [] if self._locks is None else self._locks.ended()",
+        "lost: list[MessageQueue] = []",
+        (
+            "tests/client/_consume/test_ordered_consumer.py",
+            "tests/client/_consume/test_assignment.py",
+        ),
+    ),
+    Mutant(
+        "an ordered queue goes to another member while its message is handled",
+        "client/_consume/assignment.py",
+        "            async with asyncio.timeout(BUSY_S_MAX):\n                await _idle(fetcher)\n",
+        "            async with asyncio.timeout(BUSY_S_MAX):\n                pass\n",
+        (
+            "tests/client/_consume/test_ordered_consumer.py",
+            "tests/client/_consume/test_assignment.py",
+        ),
+    ),
+    Mutant(
+        "what was prefetched before a seek is delivered",
+        "client/_consume/fetcher.py",
+        """        self.drop()
+        self._former.append""",
+        """        self._former.append""",
+        ("tests/client/_consume/test_control.py",),
+    ),
+    Mutant(
+        "a pull that a seek overtakes goes on",
+        "client/_consume/assignment.py",
+        "        running.task.cancel()\n        running.fetcher.move_to(offset)\n",
+        "        running.fetcher.move_to(offset)\n",
+        ("tests/client/_consume/test_control.py",),
+    ),
+    Mutant(
+        "a paused queue is delivered",
+        "client/_consume/prefetch.py",
+        "if delivery.process_queue.deliverable:",
+        "if not delivery.process_queue.dropped:",
+        ("tests/client/_consume/test_prefetch.py", "tests/client/_consume/test_control.py"),
+    ),
+    Mutant(
+        "a queue is pulled before the listener knows it",
+        "client/_consume/assignment.py",
+        "waits=self._calls is not None",
+        "waits=False",
+        ("tests/client/_consume/test_rebalance_calls.py",),
+    ),
+    Mutant(
+        "the offset of a revoked queue is stored before the listener has ended",
+        "client/_consume/assignment.py",
+        "        if stores and not is_lost:\n",
+        "        if stores and is_lost:\n",
+        ("tests/client/_consume/test_rebalance_calls.py",),
+        also=(
+            Change(
+                "client/_consume/assignment.py",
+                "        if stores and is_lost:\n            await self._store_all(dropped)\n"
+                "        if self._calls is not None:\n",
+                "        if stores:\n            await self._store_all(dropped)\n"
+                "        if self._calls is not None:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a member that lost a queue replaces the offset of the next one",
+        "client/_consume/assignment.py",
+        "            await self.drop(lost, is_lost=True)\n",
+        "            await self.drop(lost)\n",
+        ("tests/client/_consume/test_rebalance_calls.py",),
+    ),
+    Mutant(
+        "a listener cannot commit queues that go",
+        "client/_consume/assignment.py",
+        "        fetchers |= self._revoking\n",
+        "",
+        ("tests/client/_consume/test_rebalance_calls.py", "tests/client/_consume/test_commit.py"),
+    ),
+    Mutant(
+        "closing stores offsets that the application did not commit",
+        "client/_consume/assignment.py",
+        "        if self._context.auto_commit:\n            await attempt(\n",
+        "        if True:\n            await attempt(\n",
+        ("tests/client/_consume/test_commit.py",),
+    ),
+    Mutant(
+        "a pull stores offsets that the application did not commit",
+        "client/_consume/fetcher.py",
+        "commits = self._context.auto_commit and not self._context.broadcast",
+        "commits = not self._context.broadcast",
+        ("tests/client/_consume/test_commit.py",),
+    ),
+    Mutant(
+        "closing does not wait for handlers",
+        "client/consumer.py",
+        "                await run.ended.wait()\n",
+        "                pass\n",
+        ("tests/client/_consume/test_handlers.py",),
+    ),
+    Mutant(
+        "a signal cancels handlers at once",
+        "client/_consume/handlers.py",
+        "limit.reschedule(now_s() + self._drain_s)",
+        "limit.reschedule(now_s())",
+        ("tests/client/_consume/test_handlers.py",),
+    ),
+    Mutant(
+        "a signal stops only one of the consumers that wait for it",
+        "common/stop_signals.py",
+        "    for stop in stops:\n",
+        "    for stop in stops[:1]:\n",
+        ("tests/common/test_stop_signals.py",),
+    ),
+    Mutant(
+        "a client that is closed leaves those open that share its session",
+        "client/_net/session_user.py",
+        "            *(guest.close for guest in guests),\n",
+        "",
+        ("tests/test_cluster.py",),
+    ),
+    Mutant(
+        "a close whose step fails skips the others",
+        "client/_net/tasks.py",
+        """    async with AsyncExitStack() as stack:
+        for step in reversed(steps):
+            stack.push_async_callback(step)
+""",
+        """    for step in steps:
+        await step()
+""",
+        ("tests/client/_net/test_tasks.py", "tests/client/_net/test_session_user.py"),
+    ),
+)
+
 _WAITING: Final = (
     Mutant(
         "a rolled back message is delivered",
@@ -1068,6 +1331,8 @@ MUTANTS: Final = (
     *_RECOVERING,
     *_REPLICATING,
     *_DELIVERING,
+    *_SENDING,
+    *_CONSUMING,
     *_WAITING,
     *_KEEPING,
     *_REFUSING,

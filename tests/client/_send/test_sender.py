@@ -259,6 +259,41 @@ def test_sends_that_wait_behind_a_silent_broker_end_with_their_time_and_are_not_
     assert len(broker.requests[SEND]) == 1 + IN_FLIGHT_MAX
 
 
+def test_a_send_waits_behind_longer_ones_no_longer_than_its_own_time(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> float:
+        async with producer(cluster, max_in_flight=1) as p:
+            broker.script[SEND] = [SILENCE]
+            longer = asyncio.create_task(p.send("T", b"longer", timeout_ms=60_000))
+            await asyncio.sleep(1)
+            began = cluster.sim.now_s
+            with pytest.raises(CallTimeout, match="was not sent: it waited 500 ms behind other"):
+                await p.send("T", b"hi", timeout_ms=500)
+            waited_s = cluster.sim.now_s - began
+            longer.cancel()
+            await asyncio.wait([longer])
+            return waited_s
+
+    assert cluster.run(send) == pytest.approx(0.5, abs=0.01)
+    assert len(broker.requests[SEND]) == 1
+
+
+def test_a_retry_waits_for_its_answer_only_until_the_time_of_the_send_is_over(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> float:
+        async with producer(cluster) as p:
+            await p.queues("T")
+            broker.script[SEND] = [ResponseCode.SYSTEM_BUSY, SILENCE]
+            began = cluster.sim.now_s
+            with pytest.raises(CallTimeout, match="2 tries"):
+                await p.send("T", b"hi", timeout_ms=1000)
+            return cluster.sim.now_s - began
+
+    assert cluster.run(send) == pytest.approx(1, abs=0.01)
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -5])
 def test_a_send_without_time_is_not_sent(
     cluster: FakeCluster, broker: FakeBroker, timeout_ms: int
