@@ -149,13 +149,15 @@ def test_a_producer_that_joins_while_another_leaves_keeps_its_group(
         async with client_of(cluster) as mq:
             first = await mq.producer("P").start()
             await first.send("T", b"1")
+            beats = len(broker.requests[RequestCode.HEART_BEAT])
             broker.script[RequestCode.HEART_BEAT].append(SILENCE)
-            beating = asyncio.create_task(mq._session.membership.beat())
-            await asyncio.sleep(0)
+            await mq.producer("Q").start()
+            await asyncio.sleep(0.1)
+            assert len(broker.requests[RequestCode.HEART_BEAT]) == beats + 1
             leaving = asyncio.create_task(first.close())
             await asyncio.sleep(0.1)
             second = await mq.transaction_producer("P", check).start()
-            await asyncio.gather(beating, leaving)
+            await leaving
             assert unregistered(broker) == []
             await second.close()
             assert unregistered(broker) == ["P"]
