@@ -288,7 +288,7 @@ class CheckBacks:
                         )
                     )
                 )
-        except Exception:
+        except Exception:  # of the application's own function
             log.exception(
                 "check of a transaction failed, the broker asks again: transaction=%s",
                 header.transaction_id,

@@ -95,7 +95,7 @@ class QueueFetcher:
                 delay_ms = await self._pull()
             except RoquetError as error:
                 delay_ms = self._failed(error)
-            except Exception as error:
+            except Exception as error:  # one strange answer must not end the queue's pulls
                 log.exception("pull failed unexpectedly, will be retried: queue=%s", self._queue)
                 delay_ms = delay_after_failure_ms(error)
             if delay_ms:

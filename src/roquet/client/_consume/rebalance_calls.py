@@ -107,7 +107,7 @@ class RebalanceCalls:
     ) -> None:
         try:
             await method(frozenset(map(self._names.plain_queue, queues)))
-        except Exception as error:
+        except Exception as error:  # of the application's own listener
             log.log(
                 logging.WARNING if streak.failed(type(error)) else logging.DEBUG,
                 "rebalance listener failed: group=%s method=%s queues=%d",

@@ -151,7 +151,7 @@ class Rebalancer:
             )
         try:
             return allocate(strategy, self._group, me, queues, members)
-        except Exception:
+        except Exception:  # of the application's own strategy
             log.exception(
                 "allocation failed, the queues stay where they are: "
                 "group=%s topic=%s strategy=%s queues=%d members=%d",

@@ -28,7 +28,7 @@ def _overrides(hook: Hook, name: str) -> bool:
 
 
 class _Method:
-    """One method of all hooks that override it."""
+    """One method of all hooks that override it. No exception of a hook changes what is done."""
 
     def __init__(self, hooks: Sequence[Hook], name: str, *, is_last_first: bool = False) -> None:
         self._name = name

@@ -170,12 +170,9 @@ class Gatherer:
             if picked:
                 requests += await self._begin_lanes(topic, picked)
             await asyncio.gather(*requests)
-        except BaseException as error:
+        except Exception as error:  # each send raises it
             for each in sends:
-                if not isinstance(error, asyncio.CancelledError):
-                    each.fail(error)
-            if not isinstance(error, Exception):
-                raise
+                each.fail(error)
 
     async def _begin_lanes(self, topic: str, sends: Sequence[_Send]) -> list[asyncio.Task[None]]:
         """Choose the queue of each send, and begin the requests of each queue in their order."""
@@ -254,7 +251,7 @@ class Gatherer:
                     f"{sends[0].timeout_ms} ms were over while it waited for others (linger_ms)"
                 )
             results = await self._sender.send(_joined(sends), left_ms, pick)
-        except Exception as error:
+        except Exception as error:  # each send raises it
             for each in sends:
                 each.fail(error)
             return

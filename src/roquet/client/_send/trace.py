@@ -168,7 +168,7 @@ class TraceSender:
                     "trace not sent: group=%s topic=%s records=%d error=%s",
                     self.group, self.topic, len(texts), error,
                 )  # fmt: skip
-        except Exception:
+        except Exception:  # what is wrong with one record must not end the trace
             log.exception("trace not sent: group=%s topic=%s", self.group, self.topic)
         else:
             if self._streak.ended():
