@@ -34,6 +34,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "cluster": "admin client protocol",
         "sync": "admin client cluster protocol",
         "compat": "client protocol sync",
+        "opentelemetry": "client protocol",
         "__main__": "cli",
         "__init__": "allocation client cluster dev protocol sync transport",
     }.items()

@@ -54,6 +54,7 @@ def test_a_reader_comes_to_the_pages_in_the_order_of_use() -> None:
         "coming-from",
         "service",
         "recipes",
+        "observing",
         "testing",
         "broker",
         "replication",

@@ -14,6 +14,7 @@ import inspect
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +47,7 @@ from tests.plugin import LOADED
 
 BROKER_PAGE: Final = DOCS / "guide" / "broker.md"
 PIPELINES_PAGE: Final = DOCS / "guide" / "pipelines.md"
+OBSERVING_PAGE: Final = DOCS / "guide" / "observing.md"
 CLIENT_PAGE: Final = DOCS / "guide" / "client.md"
 LANGUAGES: Final = {"", "python", "sh", "properties", "text", "hex", "yaml"}
 """So that no Python hides under another name."""
@@ -63,6 +65,10 @@ def with_python() -> list[Any]:
     pages = [page for page in GUIDE if blocks(page, "python")]
     marks = {page: [pytest.mark.spark] if needs_spark(page) else [] for page in pages}
     marks[PIPELINES_PAGE].append(pytest.mark.long)
+    has_opentelemetry = find_spec("opentelemetry") is not None
+    marks[OBSERVING_PAGE].append(
+        pytest.mark.skipif(not has_opentelemetry, reason="the group dev installs opentelemetry")
+    )
     return [pytest.param(page, id=name_of(page), marks=marks[page]) for page in pages]
 
 

@@ -22,7 +22,16 @@ from tests.integration import round_trip
 pytestmark = pytest.mark.process
 
 HERE: Final = Path(__file__).parent
-OPTIONAL: Final = ("numpy", "uvloop", "orjson", "lz4", "zstandard", "pyarrow", "rich")
+OPTIONAL: Final = (
+    "numpy",
+    "uvloop",
+    "orjson",
+    "lz4",
+    "zstandard",
+    "pyarrow",
+    "rich",
+    "opentelemetry",
+)
 ALL: Final = ",".join((*OPTIONAL, "click", "pandas", "pyspark"))
 PROGRAMS: Final = ",".join(OPTIONAL)
 """What the command may lack: all but click."""
@@ -160,6 +169,16 @@ async def test_a_cluster_in_a_test_says_how_to_get_numpy(tmp_path: Path) -> None
 
     assert code == 1
     assert errors.endswith(f"MissingExtraError: roquet.dev needs numpy: {HINT}\n")
+
+
+async def test_the_opentelemetry_hook_says_how_to_get_its_package() -> None:
+    code, _, errors = await run("opentelemetry", "roquet.opentelemetry")
+
+    assert code == 1
+    assert errors.endswith(
+        "MissingExtraError: roquet.opentelemetry needs opentelemetry: "
+        "pip install 'roquet[opentelemetry]'\n"
+    )
 
 
 async def test_a_name_server_needs_no_extra(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 _EXTRAS: Final[Mapping[str, str]] = {
     "numpy": "broker",
     "lz4": "compression",
+    "opentelemetry": "opentelemetry",
     "backports": "compression",
 }
 """Package -> the extra of roquet that installs it."""
