@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable
 from typing import Any, Final, Self, Unpack
 
 from roquet.admin.cluster import AdminClient
+from roquet.client._consume.offsets import Start
 from roquet.client._consume.topic_patterns import Topics
 from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
@@ -83,13 +84,14 @@ class Client(SessionUser):
         self,
         group: str,
         topics: Topics,
+        start: Start = "latest",
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """A member of a consumer group, not started yet. The arguments are those of `Consumer`.
 
         A session has one member of a group. Several members need a client each.
         """
-        return Consumer(self, group, topics, **options)
+        return Consumer(self, group, topics, start, **options)
 
     def pull_consumer(self, **options: Unpack[PullOptions]) -> PullConsumer:
         """A reader of queues without a group, not started. The arguments are `PullConsumer`'s."""

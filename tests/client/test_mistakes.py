@@ -660,10 +660,14 @@ async def test_wrong_uses_of_a_consumer(cluster: Cluster) -> None:
     async with Consumer(cluster.name_server, "billing", TOPIC, "earliest") as consumer:
         for mistake, expected in CONSUMING:
             await is_told(partial(mistake, consumer), expected)
-    await is_told(consumer.get, (ClientStateError, "this Consumer was closed: create a new one"))
-    await is_told(
-        lambda: iterate(consumer), (ClientStateError, "this Consumer was closed: create a new one")
-    )
+    for use in (
+        consumer.get,
+        lambda: iterate(consumer),
+        consumer.assigned,
+        consumer.paused,
+        consumer.subscriptions,
+    ):
+        await is_told(use, (ClientStateError, "this Consumer was closed: create a new one"))
 
 
 PULLING: Final[list[tuple[Callable[[PullConsumer], Answer], Told]]] = [

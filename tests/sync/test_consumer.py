@@ -198,3 +198,12 @@ def test_queues_are_paused_sought_and_committed(mq: sync.Client, topic: str) -> 
         consumer.seek(queue, 0)
         assert consumer.position(queue) == 0
         assert consumer.get(30_000).body == b"0"
+    for use in (consumer.assigned, consumer.paused, consumer.subscriptions):
+        with pytest.raises(ClientStateError, match="this Consumer was closed: create a new one"):
+            use()
+
+
+def test_where_a_group_begins_may_be_given_without_the_name(mq: sync.Client, topic: str) -> None:
+    mq.send(topic, b"0")
+    with mq.consumer("begin", topic, "earliest") as consumer:
+        assert consumer.get(30_000).body == b"0"

@@ -59,6 +59,14 @@ def parameters(function: Any) -> dict[str, tuple[object, str]]:
     return found
 
 
+def positional(function: Any) -> list[str]:
+    """The parameters that may be given without a name."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [
+        each.name for each in inspect.signature(function).parameters.values() if each.kind in kinds
+    ]
+
+
 @pytest.mark.parametrize(("ours", "blocking"), CLASSES)
 def test_every_public_name_is_in_both(ours: type, blocking: type) -> None:
     attributes = {"config"} if issubclass(ours, SessionUser) else set()
@@ -98,6 +106,7 @@ def test_every_constructor_takes_the_same_arguments(ours: type, blocking: type) 
     for name, (default, kind) in found.items():
         if kind:  # it is named, and not in a TypedDict
             assert (default, kind) == expected[name]
+    assert positional(blocking.__init__) == positional(ours.__init__)  # type: ignore[misc]
 
 
 def test_connect_takes_the_same_arguments() -> None:

@@ -64,7 +64,6 @@ DRAIN_TIMEOUT_MS: Final = 30_000
 class ConsumerOptions(ClientOptions, total=False):
     """The keyword arguments of `Consumer`, for callers that pass them on."""
 
-    start: Start
     ordered: bool
     broadcast: bool
     max_reconsume_times: int | None
@@ -434,6 +433,7 @@ class Consumer(SessionUser):
 
     def assigned(self) -> frozenset[MessageQueue]:
         """The queues that are assigned to this member now."""
+        self._require_open()
         return self._plain(self._member.assignment.queues())
 
     def _plain(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
@@ -487,6 +487,7 @@ class Consumer(SessionUser):
 
     def subscriptions(self) -> dict[str, str | Sql]:
         """The topics that are subscribed now, those of patterns included, with their filters."""
+        self._require_open()
         filters = self._member.subscriptions.filters()
         return {self._names.plain(topic): each for topic, each in filters.items()}
 
@@ -514,6 +515,7 @@ class Consumer(SessionUser):
 
     def paused(self) -> frozenset[MessageQueue]:
         """The queues that are paused now."""
+        self._require_open()
         return self._plain(self._member.assignment.paused())
 
     async def seek(self, queue: MessageQueue, where: Where) -> None:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 from weakref import WeakSet
 
 from roquet.client._net.session_user import SessionUser
@@ -33,6 +33,9 @@ class BlockingUser(Generic[C]):
     :param owner: the blocking client whose session it shares.
     :param threads: in which the functions of the application are called.
     """
+
+    _made_by: ClassVar[str] = ""
+    """The function that makes such clients; empty if it is the class."""
 
     def __init__(
         self, client: C, owner: BlockingUser[Any] | None, threads: CallbackThreads | None = None
@@ -146,7 +149,8 @@ class BlockingUser(Generic[C]):
             if self._is_closed:
                 raise ClientStateError(f"this {kind} was closed: create a new one")
             raise ClientStateError(
-                f"this {kind} was not started: use `with {kind}(...)`, or `client.start()`"
+                f"this {kind} was not started: use `with {self._made_by or kind}(...)`, "
+                "or `client.start()`"
             )
         if loop.process_id != os.getpid():
             raise ClientStateError(

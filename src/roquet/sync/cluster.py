@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Unpack
 
 from roquet import cluster
+from roquet.client._consume.offsets import Start
 from roquet.client._consume.topic_patterns import Topics
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.consumer import ConsumerOptions
@@ -48,6 +49,8 @@ class Client(BlockingUser[cluster.Client]):
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
+    _made_by = "roquet.sync.connect"
+
     def __init__(
         self, name_server: NameServers | ClientConfig, **options: Unpack[ClientOptions]
     ) -> None:
@@ -72,10 +75,11 @@ class Client(BlockingUser[cluster.Client]):
         self,
         group: str,
         topics: Topics,
+        start: Start = "latest",
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """A member of a consumer group, not started yet. The arguments are those of `Consumer`."""
-        return Consumer(self, group, topics, **options)
+        return Consumer(self, group, topics, start, **options)
 
     def pull_consumer(self, **options: Unpack[PullOptions]) -> PullConsumer:
         """A reader of queues without a group, not started. The arguments are `PullConsumer`'s."""

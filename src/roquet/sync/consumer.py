@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeAlias, Unpack
 
 from roquet.client import consumer
-from roquet.client._consume.offsets import Where
+from roquet.client._consume.offsets import Start, Where
 from roquet.client._consume.topic_patterns import Topics
 from roquet.client.config import ClientConfig, NameServers
 from roquet.client.consumer import DRAIN_TIMEOUT_MS, ConsumerOptions
@@ -47,11 +47,12 @@ class Consumer(BlockingUser[consumer.Consumer]):
         name_server: NameServers | ClientConfig | BlockingUser[Any],
         group: str,
         topics: Topics,
+        start: Start = "latest",
         **options: Unpack[ConsumerOptions],
     ) -> None:
         shared, owner = underneath(name_server)
         threads = CallbackThreads("roquet-handler")
-        super().__init__(consumer.Consumer(shared, group, topics, **options), owner, threads)
+        super().__init__(consumer.Consumer(shared, group, topics, start, **options), owner, threads)
         self._callbacks = threads
 
     def stop(self) -> None:

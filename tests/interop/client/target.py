@@ -14,6 +14,7 @@ from typing import Final, Unpack
 
 import roquet
 from roquet import Client, Consumer, Producer, PullConsumer, ReceivedMessage
+from roquet.client._consume.offsets import Start
 from roquet.client._consume.topic_patterns import Topics
 from roquet.client.config import ClientOptions
 from roquet.client.consumer import ConsumerOptions
@@ -85,16 +86,18 @@ class Target:
         self,
         group: str,
         topics: Topics,
+        start: Start = "earliest",
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """A member that begins at the earliest messages unless it is told otherwise."""
-        return Consumer(self.namesrv, group, topics, **({"start": "earliest"} | options))
+        return Consumer(self.namesrv, group, topics, start, **options)
 
     def broadcasting(
         self,
         group: str,
         topics: Topics,
         folder: Path,
+        start: Start = "earliest",
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """A broadcasting member; `client_id` tells it from others."""
@@ -103,7 +106,7 @@ class Target:
             "offsets_folder": folder,
             "client_id": f"127.0.0.1@{group}",
         }
-        return self.consumer(group, topics, **(own | options))
+        return self.consumer(group, topics, start, **(own | options))
 
     def reader(self, group: str = READERS) -> PullConsumer:
         return PullConsumer(self.namesrv, group=group, timeout_ms=TIMEOUT_MS)
