@@ -408,7 +408,8 @@ class Consumer(SessionUser):
         after the other, those of different queues at the same time.
 
         After a stop the handlers that are at work end first. If this call is cancelled, they are
-        cancelled.
+        cancelled. One that runs in a thread goes on, and its message is settled when it ends; the
+        end of the process does not wait for it.
 
         :param handler: a coroutine function, or a function, which runs in a thread and may block.
             It may call `message.ack` or `message.retry` itself.

@@ -11,9 +11,10 @@ from weakref import WeakSet
 
 from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientConfig, NameServers
+from roquet.common.callback_threads import CallbackThreads
 from roquet.errors import ClientStateError
 from roquet.sync.background_loop import BackgroundLoop, check_may_block, join_loop, leave_loop
-from roquet.sync.callbacks import CallbackThreads, Caller
+from roquet.sync.callbacks import Caller
 
 C = TypeVar("C", bound=SessionUser)
 P = ParamSpec("P")

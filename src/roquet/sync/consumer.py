@@ -14,12 +14,13 @@ from roquet.client.config import ClientConfig, NameServers
 from roquet.client.consumer import DRAIN_TIMEOUT_MS, ConsumerOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql
+from roquet.common.callback_threads import CallbackThreads
 from roquet.common.stop_signals import stopping_on
 from roquet.errors import ClientStateError
 from roquet.protocol.records.message import MessageQueue
 from roquet.sync.background_loop import Work
 from roquet.sync.blocking_user import BlockingUser, underneath
-from roquet.sync.callbacks import CallbackThreads, check_plain
+from roquet.sync.callbacks import check_plain
 
 __all__ = ["Consumer"]
 
@@ -167,7 +168,8 @@ class Consumer(BlockingUser[consumer.Consumer]):
         after the other, those of different queues at the same time.
 
         After a stop the handlers that are at work end first. If this call is interrupted, they are
-        not waited for, and their messages are delivered again.
+        not waited for: their messages are settled when they end. The end of the process does not
+        wait for them, either.
 
         :param handler: a function that may block. It may call `message.ack` or `message.retry`.
         :param concurrency: maximum number of messages that are handled at the same time.
@@ -177,16 +179,11 @@ class Consumer(BlockingUser[consumer.Consumer]):
         :raises ConfigError: an argument cannot be used; or `stop_signals` outside the main thread.
         """
         check_plain("handler", handler)
-        call = self._callbacks.runs(handler)
-
-        async def handle(message: ReceivedMessage) -> None:
-            await call(_of_any_thread(message))
-
         loop = self._open_loop()
         with stopping_on(stop_signals, lambda: loop.soon(self._stop)):
             self._call(
                 self._client.run,
-                handle,
+                self._callbacks.runs(handler),
                 concurrency=concurrency,
                 drain_timeout_ms=drain_timeout_ms,
             )

@@ -10,9 +10,10 @@ from roquet.client.config import ClientConfig, NameServers
 from roquet.client.producer import ProducerOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.transactions import TransactionResult, TransactionState
+from roquet.common.callback_threads import CallbackThreads
 from roquet.protocol.records.message import Message
 from roquet.sync.blocking_user import BlockingUser, underneath
-from roquet.sync.callbacks import CallbackThreads, Caller, check_plain
+from roquet.sync.callbacks import Caller, check_plain
 from roquet.sync.producer import Producer
 
 __all__ = ["TransactionProducer"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -13,7 +15,7 @@ import pytest
 import roquet
 from roquet.client.consumer import Consumer
 from roquet.client.received import ReceivedMessage
-from roquet.errors import ClientStateError, ConfigError
+from roquet.errors import CallTimeout, ClientStateError, ConfigError
 from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
 from tests.client.consumers import consumer, fill, ordered, stored
@@ -288,6 +290,60 @@ async def test_a_function_that_blocks_runs_in_threads(goes_on: bool) -> None:
                 await asyncio.to_thread(blocking.done.wait)
             c.stop()
             await run
-    pool = {f"roquet-handler_{number}" for number in range(3)}
+    pool = {f"roquet-handler-{number}" for number in range(1, 4)}
     of_loop = {"of the loop: MainThread"} if goes_on else set()
     assert blocking.threads == pool | of_loop
+
+
+@pytest.mark.parametrize(("error", "next_body"), [(None, b"1"), (ValueError("no"), b"0")])
+async def test_a_message_whose_run_was_cancelled_is_settled_when_its_thread_ends(
+    error: Exception | None, next_body: bytes
+) -> None:
+    """Nothing cancels a thread. A second delivery meanwhile would be handled beside the first."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        began.set()
+        go_on.wait(60)
+        if error is not None:
+            raise error
+
+    async with roquet.dev.Cluster() as dev, roquet.connect(dev.name_server) as mq:
+        for number in range(2):
+            await mq.send("T", b"%d" % number, sharding_key="one")
+        async with mq.consumer("G", "T", start="earliest", ordered=True, suspend_ms=10) as c:
+            run = asyncio.create_task(c.run(handle))
+            assert await asyncio.to_thread(began.wait, 60)
+            run.cancel()
+            await asyncio.wait([run])
+            with pytest.raises(CallTimeout):
+                await c.get(100)
+            go_on.set()
+            message = await c.get(60_000)
+            assert (message.body, message.reconsume_times) == (next_body, int(next_body == b"0"))
+
+
+HANGS = """
+import asyncio, sys, threading, roquet
+
+async def main():
+    async with roquet.connect(sys.argv[1]) as mq, mq.consumer("G", "T", start="earliest") as c:
+        def handle(_):
+            loop.call_soon_threadsafe(c.stop)
+            threading.Event().wait()
+        loop = asyncio.get_running_loop()
+        await c.run(handle, drain_timeout_ms=0)
+
+asyncio.run(main())
+print("ended", flush=True)
+"""
+
+
+async def test_a_process_ends_although_a_handler_hangs_in_its_thread() -> None:
+    async with roquet.dev.Cluster() as dev, roquet.connect(dev.name_server) as mq:
+        await mq.send("T", b"0")
+        command = [sys.executable, "-c", HANGS, dev.name_server]
+        ended = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert ended.stdout == "ended\n"

@@ -6,14 +6,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from roquet.client._consume.message_stream import MessageStream
 from roquet.client.received import ReceivedMessage
 from roquet.common.callables import is_coroutine_function
+from roquet.common.callback_threads import CallbackThreads, ThreadFunction
 from roquet.common.loop_time import now_s
 
 log = logging.getLogger(__name__)
@@ -27,8 +26,8 @@ Handler: TypeAlias = (
 class HandlerRun:
     """Runs a handler for the messages of a consumer, several at a time.
 
-    A coroutine function runs in the event loop, any other function in a thread of its own pool, so
-    that it may block.
+    A coroutine function runs in the event loop, any other function in threads, so that it may
+    block. Nothing can cancel what runs in a thread: its message is settled when it ends.
 
     :param concurrency: how many messages are handled at the same time.
     :param drain_s: how long handlers may work on after the consumer was stopped; those that still
@@ -44,18 +43,19 @@ class HandlerRun:
         self._drain_s = drain_s
         self.workers: set[asyncio.Task[None]] = set()
         self.ended = asyncio.Event()
-        self._pool: ThreadPoolExecutor | None = None
 
     async def run(self) -> None:
         """Handle messages until the consumer is stopped or closed, and its handlers are done."""
-        handle = self._in_loop
-        if not is_coroutine_function(self._handler):
-            self._pool = ThreadPoolExecutor(self._concurrency, "roquet-handler")
-            handle = self._in_thread
+        threads = CallbackThreads("roquet-handler")
+        in_threads: ThreadFunction[[ReceivedMessage], object] | None = None
+        if isinstance(self._handler, ThreadFunction):
+            in_threads = self._handler
+        elif not is_coroutine_function(self._handler):
+            in_threads = threads.runs(self._handler)
         try:
             async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
                 self.workers.update(
-                    group.create_task(self._work(handle), name=f"handler {number}")
+                    group.create_task(self._work(in_threads), name=f"handler {number}")
                     for number in range(self._concurrency)
                 )
                 await self._messages.stopped.wait()
@@ -67,18 +67,30 @@ class HandlerRun:
             )
         finally:
             self.ended.set()
-            if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
+            threads.close()
 
-    async def _work(self, handle: Callable[[ReceivedMessage], Awaitable[object]]) -> None:
+    async def _work(self, in_threads: ThreadFunction[[ReceivedMessage], object] | None) -> None:
+        loop = asyncio.get_running_loop()
         while (message := await self._messages.next()) is not None:
+            in_thread: asyncio.Future[object] | None = None
             try:
                 async with message:
-                    await handle(message)
+                    if in_threads is None:
+                        result = self._handler(message)
+                    else:
+                        # the handler may settle the message in its thread
+                        message.settle_in_this_thread(loop.call_soon_threadsafe)
+                        in_thread = in_threads.begin(message)
+                        result = await asyncio.shield(in_thread)
+                    # also of a lambda, say, that calls a coroutine function
+                    if inspect.isawaitable(result):
+                        await result
             except asyncio.CancelledError:
                 worker = asyncio.current_task()
                 if worker is None or worker.cancelling():
-                    if not self._messages.stopped.is_set():
+                    if in_thread is not None:
+                        in_thread.add_done_callback(partial(_settle_at_end, message))
+                    elif not self._messages.stopped.is_set():
                         # The consumer goes on without this run, an ordered one only after this.
                         message.retry()
                     raise
@@ -88,17 +100,12 @@ class HandlerRun:
                 )
                 message.retry()
 
-    async def _in_loop(self, message: ReceivedMessage) -> None:
-        result = self._handler(message)
-        if inspect.isawaitable(result):
-            await result
 
-    async def _in_thread(self, message: ReceivedMessage) -> None:
-        loop = asyncio.get_running_loop()
-        # the handler may settle the message in its thread
-        message.settle_in_this_thread(loop.call_soon_threadsafe)
-        # with the context variables of this task, as `asyncio.to_thread` does
-        handle = partial(self._handler, message)
-        result = await loop.run_in_executor(self._pool, copy_context().run, handle)
-        if inspect.isawaitable(result):  # of a lambda, say, that calls a coroutine function
-            await result
+def _settle_at_end(message: ReceivedMessage, in_thread: asyncio.Future[Any]) -> None:
+    """Settle the message of a thread that was at work when its run was cancelled, at its end.
+
+    Before that the message must not come again: two would work on it at the same time.
+    """
+    with message:
+        if inspect.isawaitable(in_thread.result()):
+            raise RuntimeError("the run was cancelled before the coroutine of its handler ended")
