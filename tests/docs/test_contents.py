@@ -50,6 +50,11 @@ def test_a_reader_comes_to_the_pages_in_the_order_of_use() -> None:
     assert names == [
         "quickstart",
         "client",
+        "sending",
+        "consuming",
+        "reading",
+        "security",
+        "client-settings",
         "sync",
         "coming-from",
         "service",

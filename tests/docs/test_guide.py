@@ -49,6 +49,8 @@ BROKER_PAGE: Final = DOCS / "guide" / "broker.md"
 PIPELINES_PAGE: Final = DOCS / "guide" / "pipelines.md"
 OBSERVING_PAGE: Final = DOCS / "guide" / "observing.md"
 CLIENT_PAGE: Final = DOCS / "guide" / "client.md"
+SETTINGS_PAGE: Final = DOCS / "guide" / "client-settings.md"
+SECURITY_PAGE: Final = DOCS / "guide" / "security.md"
 LANGUAGES: Final = {"", "python", "sh", "properties", "text", "hex", "yaml"}
 """So that no Python hides under another name."""
 
@@ -215,9 +217,17 @@ def test_the_broker_s_settings_have_the_defaults_that_the_guide_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "of", ["Producer", "Consumer", "PrefetchLimits", "PullConsumer", "ClientConfig", "Tls"]
+    ("of", "page"),
+    [
+        ("Producer", SETTINGS_PAGE),
+        ("Consumer", SETTINGS_PAGE),
+        ("PrefetchLimits", SETTINGS_PAGE),
+        ("PullConsumer", SETTINGS_PAGE),
+        ("ClientConfig", SETTINGS_PAGE),
+        ("Tls", SECURITY_PAGE),
+    ],
 )
-def test_the_client_s_settings_and_defaults_are_those_of_the_guide(of: str) -> None:
+def test_the_client_s_settings_and_defaults_are_those_of_the_guide(of: str, page: Path) -> None:
     parameters = inspect.signature(getattr(roquet, of)).parameters.values()
     optional = {
         each.name: each.default
@@ -226,9 +236,7 @@ def test_the_client_s_settings_and_defaults_are_those_of_the_guide(of: str) -> N
     }
     optional.pop("runtime", None)
 
-    shown = {
-        code_in(name)[0]: code_in(default)[0] for name, default, _ in rows(CLIENT_PAGE, f"`{of}`")
-    }
+    shown = {code_in(name)[0]: code_in(default)[0] for name, default, _ in rows(page, f"`{of}`")}
 
     assert shown == {name: as_written(default) for name, default in optional.items()}
 

@@ -1,6 +1,6 @@
 """Gathers sends of one topic that come within a short time into few requests.
 
-See docs/guide/client.md#sends-that-are-gathered.
+See docs/guide/sending.md#sends-that-are-gathered.
 """
 
 from __future__ import annotations
