@@ -1,6 +1,6 @@
 """The message trace: what happened to messages, sent to a topic where Apache's tools look for it.
 
-See docs/guide/sending.md#message-trace.
+See docs/guide/observing.md#message-trace.
 """
 
 from __future__ import annotations
