@@ -131,21 +131,27 @@ def test_a_signal_ends_run(mq: sync.Client, topic: str) -> None:
     assert signal.getsignal(signal.SIGUSR1) is former
 
 
-def test_a_handler_cannot_close_its_consumer(mq: sync.Client, topic: str) -> None:
+@pytest.mark.parametrize("closed", ["Consumer", "Client"])
+def test_a_handler_cannot_close_what_would_wait_for_it(
+    mq: sync.Client, topic: str, closed: str
+) -> None:
     fill(mq, topic, 1)
     errors: list[str] = []
     with consumer_of(mq, topic) as consumer:
 
         def handle(_: ReceivedMessage) -> None:
             try:
-                consumer.close()
+                (mq if closed == "Client" else consumer).close()
             except ClientStateError as error:
                 errors.append(str(error))
             consumer.stop()
 
         consumer.run(handle)
+        assert mq.is_open
+        assert consumer.is_open
     assert errors == [
-        "close() of this Consumer waits for its callbacks, so none of them can call it"
+        f"close() of this {closed} waits for the callbacks of this Consumer, so none of them can "
+        "call it: call it in another thread; to end a `run`, call the consumer's stop()"
     ]
 
 

@@ -94,12 +94,11 @@ class BlockingUser(Generic[C]):
     def close(self) -> None:
         """End the work, and close the connections that no other client shares.
 
-        :raises ClientStateError: one of its own callbacks calls it, which would wait for itself.
+        :raises ClientStateError: a callback of it, or of a client that shares its session, calls
+            it: that would wait for itself.
         """
-        if self._threads is not None and self._threads.is_caller:
-            raise ClientStateError(
-                f"close() of this {self._kind} waits for its callbacks, so none of them can call it"
-            )
+        for client in (self, *self._guests):
+            client._check_close(self._kind)
         self._is_used = True
         loop = self._loop
         if loop is None or loop.process_id != os.getpid():
@@ -110,6 +109,18 @@ class BlockingUser(Generic[C]):
         finally:
             if self._leave():
                 loop.join()
+
+    def _check_close(self, closed: str) -> None:
+        """Check that none of this client's callbacks closes it or the owner of its session.
+
+        :param closed: the kind of the client that the caller closes.
+        """
+        if self._loop is not None and self._threads is not None and self._threads.is_caller:
+            raise ClientStateError(
+                f"close() of this {closed} waits for the callbacks of this {self._kind}, so none "
+                "of them can call it: call it in another thread; to end a `run`, call the "
+                "consumer's stop()"
+            )
 
     def _leave(self) -> bool:
         """The client is closed. Returns whether that ends the loop."""

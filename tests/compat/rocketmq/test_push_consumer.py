@@ -190,7 +190,7 @@ def test_a_callback_cannot_shut_its_consumer_down(cluster: Cluster, topic: str) 
 
     consumer.subscribe(topic, callback)
     with consumer:
-        assert "waits for its callbacks" in errors.get(timeout=30)
+        assert "waits for the callbacks" in errors.get(timeout=30)
 
 
 async def coroutine(_: ReceivedMessage) -> int:
