@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import IntEnum
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from roquet import sync
@@ -195,18 +194,6 @@ class Producer(ConnectionSettings):
                 f"a body of {len(message.body)} bytes: max_message_size allows {self._size_max}"
             )
         return message
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.shutdown()
 
 
 class TransactionMQProducer(Producer):

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
-from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 from roquet import sync
 from roquet.client._net.arguments import check_number
@@ -157,15 +156,3 @@ class PushConsumer(ConnectionSettings):
                 consumer.close()
             runner.join()
             self._consumer = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.shutdown()

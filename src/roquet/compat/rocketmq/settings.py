@@ -1,6 +1,10 @@
-"""The settings that producers and consumers share."""
+"""What producers and consumers share: their settings, and the use with `with`."""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
 
 from roquet.client._net.identity import local_address
 from roquet.client.config import ClientConfig
@@ -9,7 +13,7 @@ from roquet.compat.rocketmq.texts import Text, text_of
 from roquet.protocol.remoting.signing import Credentials
 
 
-class ConnectionSettings:
+class ConnectionSettings(ABC):
     """The setters of producers and consumers. What is set counts from the next `start` on.
 
     :param group_id: the group.
@@ -76,3 +80,23 @@ class ConnectionSettings:
             Credentials(*self._keys) if self._keys else None,
             client_id=f"{local_address()}@{self._instance_name}" if has_stable_id else None,
         )
+
+    @abstractmethod
+    def start(self) -> None:
+        """Connect to the cluster."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """Close the connections."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
