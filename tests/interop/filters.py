@@ -1,14 +1,13 @@
-"""Apache's own SQL92 filters, asked as often as one likes: one JVM answers line by line."""
+"""Apache's own SQL92 filters, asked as often as one likes."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import quote, unquote
 
-from tests.interop.toolchain import Version, java, java_classpath
+from tests.interop.asked import AskedProgram
+from tests.interop.toolchain import Version
 
 READABLE: Final = " '\"<>()*/,;:.$!?-_|[]{}"
 """What stands in a line as it is, beside letters and digits; `=`, too, in an expression."""
@@ -18,18 +17,11 @@ VERDICTS: Final[Mapping[str, bool | None]] = {"t": True, "f": False, "n": None}
 """What a letter of an answer says; `x`, which is not among them: the expression throws."""
 
 
-class ApacheFilters:
+class ApacheFilters(AskedProgram):
     """Apache's filters of one release, in a process of their own."""
 
     def __init__(self, version: Version = Version.V4) -> None:
-        command = [str(java()), "-Xmx256m", "-cp", java_classpath(version), "roquet.Filters"]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            encoding="utf-8",
-        )
+        super().__init__("roquet.Filters", version)
 
     def table(self, messages: Iterable[Mapping[str, str]], expressions: Iterable[str]) -> list[str]:
         """A line for each message, then one for each expression with a letter for each message
@@ -37,32 +29,13 @@ class ApacheFilters:
         """
         asked = [message_line(message) for message in messages]
         asked += [f"E\t{quote(expression, READABLE + '=')}" for expression in expressions]
-        return [self._ask(line) for line in ("C\t", *asked)][1:]
+        return [self.ask(line) for line in ("C\t", *asked)][1:]
 
     def bloom(self, error_percent: int, expected: int, text: str) -> str:
         """Parameters and text of a Bloom filter, how many bits it has, and which of them are the
         text's.
         """
-        return self._ask(f"B\t{error_percent}\t{expected}\t{quote(text, READABLE)}")
-
-    def _ask(self, line: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().rstrip("\n")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.communicate()
+        return self.ask(f"B\t{error_percent}\t{expected}\t{quote(text, READABLE)}")
 
 
 def message_line(properties: Mapping[str, str]) -> str:

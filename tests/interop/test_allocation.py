@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import quote, unquote_plus
 
 import pytest
@@ -30,11 +28,11 @@ from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.protocol.records.message import MessageQueue
 from tests.interop.apache import Version, require_java
+from tests.interop.asked import AskedProgram
 from tests.interop.processes import SECONDS, SEND_MS_MAX
 from tests.interop.roquet_cluster import RoquetBroker, RoquetNameServer, create_topic
 from tests.interop.scene import Push
 from tests.interop.stage import Stage
-from tests.interop.toolchain import java, java_classpath
 
 pytestmark = pytest.mark.interop
 
@@ -42,47 +40,12 @@ REFUSED: Final = "!IllegalArgumentException"
 """Apache's answer where a strategy refuses its arguments."""
 
 
-class ApacheAllocations:
-    """Apache's strategies of 4.9.7, in a process of their own."""
-
-    def __init__(self) -> None:
-        # Java 17 and older hash the bytes of the platform's charset.
-        command = [str(java()), "-Xmx256m", "-Dfile.encoding=UTF-8"]
-        self._process = subprocess.Popen(
-            [*command, "-cp", java_classpath(Version.V4), "roquet.Allocations"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            encoding="utf-8",
-        )
-
-    def ask(self, lines: Sequence[str]) -> list[str]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        answers = []
-        for line in lines:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-            answers.append(self._process.stdout.readline().rstrip("\n"))
-        return answers
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-
 @pytest.fixture(scope="module")
-def apache() -> Iterator[ApacheAllocations]:
+def apache() -> Iterator[AskedProgram]:
+    """Apache's strategies of 4.9.7."""
     require_java()
-    with ApacheAllocations() as running:
+    # Java 17 and older hash the bytes of the platform's charset.
+    with AskedProgram("roquet.Allocations", Version.V4, "-Dfile.encoding=UTF-8") as running:
         yield running
 
 
@@ -170,7 +133,7 @@ def theirs(answer: str) -> str:
     stranger=member_ids,
 )
 def test_every_member_gets_what_apache_s_strategy_gives_it(
-    apache: ApacheAllocations,
+    apache: AskedProgram,
     choice: Choice,
     queues: list[MessageQueue],
     members: list[str],
@@ -178,17 +141,17 @@ def test_every_member_gets_what_apache_s_strategy_gives_it(
 ) -> None:
     asked = [*members, stranger]
     words = [encoded([me]) + f"\t{encoded(members)}\t{line_of(queues)}" for me in asked]
-    answers = apache.ask([f"{choice.word}\t{rest}" for rest in words])
+    answers = [apache.ask(f"{choice.word}\t{rest}") for rest in words]
     assert [ours(choice, me, queues, members) for me in asked] == list(map(theirs, answers))
 
 
 @settings(max_examples=30)
 @given(queues=queue_lists.filter(bool), count=st.integers(0, 9))
 def test_a_configured_member_gets_what_apache_s_gives_it(
-    apache: ApacheAllocations, queues: list[MessageQueue], count: int
+    apache: AskedProgram, queues: list[MessageQueue], count: int
 ) -> None:
     mine = queues[:count]
-    (answer,) = apache.ask([f"CONFIG:{line_of(mine)}\tme\tme\t{line_of(queues)}"])
+    answer = apache.ask(f"CONFIG:{line_of(mine)}\tme\tme\t{line_of(queues)}")
     assert ours(Choice("CONFIG", ByConfig(mine)), "me", queues, ["me"]) == theirs(answer)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,11 +10,9 @@ from roquet.client.config import ClientConfig
 from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.protocol.records.message import Message
-from tests.interop.apache import Version, require_java
-from tests.interop.ground import BROKER, Ground
+from tests.interop.ground import BROKER
 from tests.interop.scene import Producer as SceneProducer
 from tests.interop.scene import Scene
-from tests.interop.stage import Stage
 from tests.interop.taken import take
 
 pytestmark = pytest.mark.interop
@@ -23,17 +20,6 @@ pytestmark = pytest.mark.interop
 TENANT = "tenant-a"
 TIMEOUT_MS = 20_000
 REQUEST_TIMEOUT_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
-    require_java()
-    with (
-        Ground(is_apache=True) as ground,
-        Stage(Version.V4) as stage,
-        Scene(ground, stage, "our_namespace") as scene,
-    ):
-        yield scene
 
 
 def config(scene: Scene) -> ClientConfig:

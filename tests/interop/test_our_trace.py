@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,27 +10,15 @@ from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.client.transactions import TransactionProducer, TransactionState
 from roquet.protocol.records.message import TRACE_TOPIC, Message
-from tests.interop.apache import Version, mqadmin, require_java, wait_until
-from tests.interop.ground import Ground
+from tests.interop.apache import mqadmin, wait_until
 from tests.interop.scene import Pull, Scene
-from tests.interop.stage import JavaError, Stage
+from tests.interop.stage import JavaError
 from tests.interop.taken import take
 
 pytestmark = pytest.mark.interop
 
 TIMEOUT_MS = 20_000
 WAIT_SECONDS = 60
-
-
-@pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
-    require_java()
-    with (
-        Ground(is_apache=True) as ground,
-        Stage(Version.V4) as stage,
-        Scene(ground, stage, "our_trace") as scene,
-    ):
-        yield scene
 
 
 async def shown(scene: Scene, message_id: str, *expected: str) -> str:
