@@ -1,4 +1,4 @@
-"""What the tests of this package share: blocking calls take real time and real threads."""
+"""What the tests of this package share."""
 
 from __future__ import annotations
 
@@ -8,22 +8,9 @@ import pytest
 
 from roquet import sync
 from roquet.dev import Cluster
+from tests.blocking import cluster, topic
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(
-        settings={"transactionTimeOut": 100, "transactionCheckInterval": 200},
-        delay_levels="1s 1s 1s 1s",
-    ) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    name: str = request.node.originalname[:60]
-    cluster.create_topic(name, 2)
-    return name
+__all__ = ["cluster", "topic"]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,21 +25,6 @@ from tests.client.consumers import (
     stored,
     within,
 )
-
-KINDS = ["concurrent", "ordered", "broadcast"]
-
-
-@pytest.fixture(params=KINDS)
-def make(
-    request: pytest.FixtureRequest, cluster: FakeCluster, tmp_path: Path
-) -> Callable[..., Consumer]:
-    """Makes a consumer of each kind."""
-    options: dict[str, dict[str, Any]] = {
-        "concurrent": {},
-        "ordered": {"ordered": True},
-        "broadcast": {"broadcast": True, "offsets_folder": tmp_path},
-    }
-    return lambda **more: consumer(cluster, **{**options[request.param], **more})
 
 
 def pulls(broker: FakeBroker) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,19 +82,6 @@ class Recorder(RebalanceListener):
             self.ended.append(kind)
         finally:
             self._is_called = False
-
-
-@pytest.fixture(params=["concurrent", "ordered", "broadcast"])
-def make(
-    request: pytest.FixtureRequest, cluster: FakeCluster, tmp_path: Path
-) -> Callable[..., Consumer]:
-    """Makes a consumer of each kind."""
-    options: dict[str, dict[str, Any]] = {
-        "concurrent": {},
-        "ordered": {"ordered": True},
-        "broadcast": {"broadcast": True, "offsets_folder": tmp_path},
-    }
-    return lambda **more: consumer(cluster, **{**options[request.param], **more})
 
 
 def pulls_of_t(broker: FakeBroker) -> int:
