@@ -12,7 +12,6 @@ from roquet import (
     ClientStateError,
     ConnectionClosed,
     Message,
-    MessageError,
     ReceivedMessage,
     ResponseError,
     RouteNotFound,
@@ -184,10 +183,3 @@ def test_a_client_sends_in_all_the_ways_of_a_producer(mq: sync.Client, topic: st
     with mq.consumer("W-G", topic, start="earliest") as consumer:
         assert sorted(consumer.get(30_000).body for _ in range(3)) == [b"0", b"1", b"2"]
     assert len(results) == 2
-
-
-def test_what_is_no_batch_is_refused_as_by_the_asyncio_client(mq: sync.Client) -> None:
-    with pytest.raises(MessageError, match="messages is 7"):
-        mq.send_batch(7)  # type: ignore[arg-type]
-    with mq.producer() as producer, pytest.raises(MessageError, match="messages is 7"):
-        producer.send_batch(7)  # type: ignore[arg-type]
