@@ -15,6 +15,7 @@ import pytest
 
 from roquet import sync
 from roquet.dev import Cluster
+from roquet.sync.background_loop import EXIT_S_MAX
 
 
 class Interrupted(BaseException):
@@ -157,3 +158,36 @@ def test_the_end_does_not_wait_for_a_broker_that_stands_still(cluster: Cluster) 
     with cluster.pause():
         _, errors = child.communicate("go on\n", timeout=60)
     assert (child.returncode, noise(errors)) == (0, [])
+
+
+def test_the_end_does_not_wait_for_a_handler_that_is_at_work(cluster: Cluster) -> None:
+    """It waited twice: for the close, and then for the run that the close had given up."""
+    program = """
+import atexit, time
+# Called last, as it is registered first.
+atexit.register(lambda: print(time.monotonic() - ended_s))
+""" + (
+        PRELUDE
+        + """
+mq = roquet.sync.connect(NAME_SERVER).start()
+consumer = mq.consumer("W", "T", start="earliest").start()
+mq.send("T", b"1")
+began = threading.Event()
+def handle(message):
+    began.set()
+    threading.Event().wait()
+threading.Thread(target=consumer.run, args=(handle,), daemon=True).start()
+began.wait()
+ended_s = time.monotonic()
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, cluster.name_server],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, noise(done.stderr)) == (0, [])
+    assert float(done.stdout) < 1.5 * EXIT_S_MAX

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -31,6 +32,8 @@ REST_S_MAX: Final = 5.0
 """How long the loop goes on after the last client for what interrupted calls left to be done."""
 EXIT_S_MAX: Final = 5.0
 """How long the end of the interpreter waits for clients that are still open."""
+EXIT_DRAIN_S_MAX: Final = 3.0
+"""How much of that their handlers have. The rest is for storing offsets and leaving the groups."""
 
 
 class _Call(Generic[T]):
@@ -155,19 +158,25 @@ class BackgroundLoop:
         with suppress(ClientStateError):
             self.soon(self._is_unused.set)
 
-    def join(self) -> None:
-        """Wait for the end of the thread."""
-        self._thread.join(REST_S_MAX)
+    def join(self, seconds: float = REST_S_MAX) -> None:
+        """Wait for the end of the thread, at most this long."""
+        self._thread.join(seconds)
 
-    def close_clients(self) -> None:
-        """Close all clients, as far as that succeeds in a few seconds."""
-        with suppress(Exception):
-            self.call(self._close_clients)
+    def close_at_exit(self) -> None:
+        """Close all clients, as far as that succeeds within `EXIT_S_MAX`."""
+        until_s = time.monotonic() + EXIT_S_MAX
+        caller = Caller()
+        closing: _Call[None] = _Call(self._close_clients, caller, lambda _: None)
+        with suppress(ClientStateError):
+            self.soon(closing.begin)
+            caller.wait(EXIT_S_MAX)
         self.end()
-        self.join()
+        # What is still at work, as a handler may be, ends with the process.
+        self.join(max(0.0, until_s - time.monotonic()))
 
     async def _close_clients(self) -> None:
-        async with asyncio.timeout(EXIT_S_MAX):
+        # A close that is cancelled gives up the handlers that it waits for, and leaves the group.
+        async with asyncio.timeout(EXIT_DRAIN_S_MAX):
             await asyncio.gather(*(each.close() for each in self.clients), return_exceptions=True)
 
 
@@ -211,7 +220,7 @@ def leave_loop(loop: BackgroundLoop, client: SessionUser) -> bool:
 def _at_exit() -> None:
     shared = _shared.get(os.getpid())
     if shared is not None and shared.loop is not None and shared.loop.is_alive:
-        shared.loop.close_clients()
+        shared.loop.close_at_exit()
 
 
 def check_may_block() -> None:
