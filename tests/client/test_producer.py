@@ -96,6 +96,56 @@ def test_a_topic_that_does_not_exist_is_created_by_sending_to_it(
     assert bodies(broker, "new") == [b"hi"]
 
 
+def test_a_producer_says_how_the_topics_that_it_creates_are_made(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        cluster.create("template", "broker-a", queues=3)
+        options: dict[str, Any] = {
+            "create_topic_key": "template",
+            "default_topic_queue_nums": 2,
+        }
+        async with producer(cluster, **options) as p:
+            assert len(await p.queues("new")) == 2
+            await p.send("new", b"hi")
+            await p.send_one_way("new", b"hi")
+            await p.send_batch([Message("new", b"hi")])
+        async with producer(cluster) as p:
+            await p.send("other", b"hi")
+
+    cluster.run(send)
+    requests = broker.requests[SEND] + broker.requests[RequestCode.SEND_BATCH_MESSAGE]
+    made = {(each.fields["b"], each.fields["c"], each.fields["d"]) for each in requests}
+    assert made == {("new", "template", "2"), ("other", "TBW102", "4")}
+
+
+def test_a_template_with_fewer_queues_counts(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def send() -> int:
+        cluster.create("template", "broker-a", queues=3)
+        async with producer(
+            cluster, create_topic_key="template", default_topic_queue_nums=100
+        ) as p:
+            return len(await p.queues("new"))
+
+    assert cluster.run(send) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"create_topic_key": ""}, "create_topic_key is '': the topic's name is blank"),
+        ({"create_topic_key": "a b"}, "create_topic_key is 'a b': topic name"),
+        ({"create_topic_key": None}, "create_topic_key is None: topic is None"),
+        ({"default_topic_queue_nums": 0}, "default_topic_queue_nums is 0: allowed are 1 to"),
+        ({"default_topic_queue_nums": "4"}, "default_topic_queue_nums is '4': allowed are 1 to"),
+        ({"default_topic_queue_nums": 1 << 31}, "default_topic_queue_nums is 2147483648"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Producer(NAME_SERVER, "P", **options)
+
+
 def test_the_real_route_replaces_the_expected_one_within_half_a_minute(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

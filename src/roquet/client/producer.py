@@ -12,6 +12,7 @@ from roquet.client._net.arguments import check_number
 from roquet.client._net.broker_requests import CheckBackHandler
 from roquet.client._net.hooks import SendHooks
 from roquet.client._net.replies import reply_properties
+from roquet.client._net.routes import NEW_TOPICS, QUEUES_MAX, NewTopics
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import deadline_after, each_in_turn
 from roquet.client._send.encoder import (
@@ -30,7 +31,7 @@ from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
-from roquet.errors import CallTimeout, MessageError, RouteNotFound
+from roquet.errors import CallTimeout, ConfigError, MessageError, RouteNotFound
 from roquet.protocol.records.compression import (
     COMPRESS_FROM_SIZE,
     Compression,
@@ -43,6 +44,7 @@ from roquet.protocol.records.message import (
     Message,
     MessageQueue,
     check_group,
+    check_topic,
     reply_topic,
     wrong_type,
 )
@@ -64,6 +66,8 @@ class ProducerOptions(ClientOptions, total=False):
     compress_from_size: int
     avoid_slow_brokers: bool
     trace: bool | str
+    create_topic_key: str
+    default_topic_queue_nums: int
 
 
 class OneWayOptions(MessageFields, total=False):
@@ -117,6 +121,10 @@ class Producer(SessionUser):
         (docs/protocol/producing.md#choosing-a-queue).
     :param trace: send a record of each message to the trace topic, from which Apache's tools show
         what became of it: True, or the name of the topic if it is not `RMQ_SYS_TRACE_TOPIC`.
+    :param create_topic_key: the topic whose settings brokers give a topic that does not exist when
+        this producer sends to it. Brokers with `autoCreateTopicEnable=true` have `TBW102`.
+    :param default_topic_queue_nums: maximum number of queues that such a topic gets at each broker;
+        it gets no more than the topic `create_topic_key` has.
     :param client: `credentials`, `tls`, `client_id`, `runtime`, `hooks` of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     :raises MessageError: the group name is not allowed.
@@ -136,6 +144,8 @@ class Producer(SessionUser):
         compress_from_size: int = COMPRESS_FROM_SIZE,
         avoid_slow_brokers: bool = False,
         trace: bool | str = False,
+        create_topic_key: str = NEW_TOPICS.template,
+        default_topic_queue_nums: int = NEW_TOPICS.queues,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
@@ -147,7 +157,8 @@ class Producer(SessionUser):
         self._group = self._names.full(group)
         check_group(self._group)
         self._timeout_ms = timeout_ms
-        self._routes = TopicRoutes(self._session)
+        new_topics = _new_topics(create_topic_key, default_topic_queue_nums)
+        self._routes = TopicRoutes(self._session, new_topics)
         rules = SendRules(retries, max_in_flight, avoid_slow_brokers)
         trace_topic = trace_topic_of(trace)
         self._trace = (
@@ -444,3 +455,16 @@ class Producer(SessionUser):
 
     def _timeout_or_default(self, timeout_ms: int | None) -> int:
         return self._timeout_ms if timeout_ms is None else timeout_ms
+
+
+def _new_topics(template: str, queues: int) -> NewTopics:
+    """How brokers create topics for a producer.
+
+    :raises ConfigError: an argument cannot be used; the message names it.
+    """
+    try:
+        check_topic(template)
+    except MessageError as error:
+        raise ConfigError(f"create_topic_key is {template!r}: {error}") from None
+    check_number("default_topic_queue_nums", queues, 1, QUEUES_MAX)
+    return NewTopics(template, queues)

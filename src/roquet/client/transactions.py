@@ -33,7 +33,6 @@ from roquet.protocol.headers.transactions import (
     EndTransactionHeader,
 )
 from roquet.protocol.records.message import (
-    DEFAULT_TOPIC,
     UNIQ_KEY,
     Message,
     parse_offset_message_id,
@@ -111,8 +110,8 @@ class TransactionProducer(Producer):
     :param check: called for transactions whose outcome a broker does not know. If it raises, the
         transaction stays open and the broker asks again.
     :param topics: topics whose brokers get a heartbeat as soon as this producer starts, so that
-        they can ask it about transactions that an earlier producer left open. Brokers that create
-        topics on demand (`TBW102`) get it in any case; others get it after the first send.
+        they can ask it about transactions that an earlier producer left open. Brokers that have the
+        topic `create_topic_key` get it in any case; others get it after the first send.
     :param options: the keyword arguments of `Producer`.
     """
 
@@ -127,7 +126,7 @@ class TransactionProducer(Producer):
     ) -> None:
         super().__init__(name_server, group, **options)
         self._on_check_back = CheckBacks(self._session, self._group, check, self._trace).handle
-        self._topics = (DEFAULT_TOPIC, *map(self._names.full, topics))
+        self._topics = (self._routes.new_topics.template, *map(self._names.full, topics))
         self._announcement: asyncio.Task[None] | None = None
 
     async def _on_start(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from roquet.client._net.name_servers import NameServers
 from roquet.client._net.route_table import RouteTable
-from roquet.client._net.routes import QUEUES_MAX, BrokerAddress
+from roquet.client._net.routes import QUEUES_MAX, BrokerAddress, NewTopics
 from roquet.client._net.tasks import Tasks
 from roquet.common.runtime import Runtime
 from roquet.errors import ConnectionClosed, PeerError, ResponseError, RouteNotFound
@@ -150,6 +150,21 @@ async def test_an_unknown_topic_is_sent_to_where_it_will_be_created(names: Names
     assert names.asked == ["new", DEFAULT_TOPIC]
     with pytest.raises(RouteNotFound):
         await names.table.route("new")
+
+
+async def test_each_producer_has_its_own_expectation_of_a_new_topic(names: Names) -> None:
+    names.routes[DEFAULT_TOPIC] = B
+    names.routes["template"] = A
+
+    own = NewTopics("template", 1)
+    found = await names.table.publish_route("new", own)
+    usual = await names.table.publish_route("new")
+
+    assert [broker.broker_name for broker in found.brokers] == ["a"]
+    assert [broker.broker_name for broker in usual.brokers] == ["b"]
+    assert names.table.known_publish_route("new", own) is found
+    assert names.table.known_publish_route("new") is usual
+    assert names.table.addresses() >= {BrokerAddress(0, "a:1")}
 
 
 async def test_without_a_default_topic_an_unknown_one_cannot_be_sent_to(names: Names) -> None:

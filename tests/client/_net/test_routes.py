@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from roquet.client._net.routes import (
     QUEUES_MAX,
     BrokerAddress,
     master_of,
     publish_queues,
     read_addresses,
+    route_of_new_topic,
     subscribe_queues,
-    template_for_new_topic,
     unusable_reason,
 )
 from roquet.protocol.bodies.tables import BrokerData, QueueData, Route
@@ -72,16 +74,14 @@ def test_queues_without_read_permission_are_not_read() -> None:
     ) == ["a0"]
 
 
-def test_a_new_topic_gets_at_most_four_queues_per_broker() -> None:
-    default = route(QueueData("a", 8, 8, 7), QueueData("b", 2, 8, 7))
-    assert names(publish_queues("new", template_for_new_topic(default))) == [
-        "a0",
-        "a1",
-        "a2",
-        "a3",
-        "b0",
-        "b1",
-    ]
+@pytest.mark.parametrize(
+    ("most", "expected"), [(4, ["a0", "a1", "a2", "a3", "b0", "b1"]), (1, ["a0", "b0"])]
+)
+def test_a_new_topic_gets_as_many_queues_as_are_asked_for_and_the_template_has(
+    most: int, expected: list[str]
+) -> None:
+    template = route(QueueData("a", 8, 8, 7), QueueData("b", 2, 8, 7))
+    assert names(publish_queues("new", route_of_new_topic(template, most))) == expected
 
 
 def test_reading_prefers_the_wanted_broker_then_the_rest_by_id() -> None:

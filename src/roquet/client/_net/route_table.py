@@ -10,9 +10,11 @@ from typing import Final
 
 from roquet.client._net.name_servers import NameServers
 from roquet.client._net.routes import (
+    NEW_TOPICS,
     BrokerAddress,
+    NewTopics,
     all_addresses,
-    template_for_new_topic,
+    route_of_new_topic,
     unusable_reason,
 )
 from roquet.client._net.tasks import Tasks
@@ -26,7 +28,6 @@ from roquet.errors import (
 )
 from roquet.protocol.bodies.tables import Route, parse
 from roquet.protocol.headers.route import RouteHeader
-from roquet.protocol.records.message import DEFAULT_TOPIC
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked
@@ -66,7 +67,8 @@ class RouteTable:
         self._name_servers = name_servers
         self._tasks = tasks
         self._known: dict[str, Route] = {}
-        self._templates: dict[str, Route] = {}
+        self._new: defaultdict[str, dict[NewTopics, Route]] = defaultdict(dict)
+        """The routes that topics will be created with; producers may want different ones."""
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._response_counts: defaultdict[str, int] = defaultdict(int)
         self._refreshing: dict[str, asyncio.Task[None]] = {}
@@ -84,24 +86,27 @@ class RouteTable:
         """
         return self._known.get(topic) or await self.refresh(topic)
 
-    async def publish_route(self, topic: str) -> Route:
+    async def publish_route(self, topic: str, new_topics: NewTopics = NEW_TOPICS) -> Route:
         """The route for sends: as `route`, or the one that an unknown topic will be created with.
 
         See docs/protocol/producing.md#topics-made-on-demand.
         """
         try:
-            return self.known_publish_route(topic) or await self.refresh(topic)
+            return self.known_publish_route(topic, new_topics) or await self.refresh(topic)
         except RouteNotFound:
-            default = await self._ask(DEFAULT_TOPIC)
-            if default is None:
+            template = await self._ask(new_topics.template)
+            if template is None:
                 raise
-            self._templates[topic] = template_for_new_topic(default)
+            route = self._new[topic][new_topics] = route_of_new_topic(template, new_topics.queues)
             self.changed.set()
-            return self._templates[topic]
+            return route
 
-    def known_publish_route(self, topic: str) -> Route | None:
+    def known_publish_route(self, topic: str, new_topics: NewTopics = NEW_TOPICS) -> Route | None:
         """The cached route for sends; the same object as long as the route does not change."""
-        return self._known.get(topic) or self._templates.get(topic)
+        known = self._known.get(topic)
+        if known is None and topic in self._new:
+            return self._new[topic].get(new_topics)
+        return known
 
     async def refresh(self, topic: str) -> Route:
         """Ask the name server for a route. Concurrent callers share one request.
@@ -164,7 +169,7 @@ class RouteTable:
         route = await self._ask(topic)
         if route is not None and route != self._known.get(topic):
             self._known[topic] = route
-            self._templates.pop(topic, None)
+            self._new.pop(topic, None)
             self.changed.set()
         self._response_counts[topic] += 1
 
@@ -206,7 +211,7 @@ class RouteTable:
         :raises PeerError: the answer for a topic was not a usable route; the others are refreshed.
         """
         wrong: PeerError | None = None
-        for topic in [*self._known, *self._templates]:
+        for topic in [*self._known, *self._new]:
             async with self._asking[topic]:
                 try:
                     await self._renew(topic)
@@ -219,7 +224,10 @@ class RouteTable:
         """The addresses of all broker processes in the cached routes."""
         return {
             address
-            for route in (*self._known.values(), *self._templates.values())
+            for route in (
+                *self._known.values(),
+                *(route for routes in self._new.values() for route in routes.values()),
+            )
             for broker in route.brokers
             for address in all_addresses(broker)
         }

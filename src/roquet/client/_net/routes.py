@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from roquet.protocol.bodies.tables import MASTER_ID, BrokerData, Route
-from roquet.protocol.records.message import MessageQueue, Permission
+from roquet.protocol.records.message import DEFAULT_TOPIC, MessageQueue, Permission
 
-TEMPLATE_QUEUES_MAX = 4
-"""Maximum number of queues of a topic that a broker creates on the first send."""
 _DIGITS_MAX: Final = 20
 """Digits that are read of a number of queues. Python refuses to parse numbers of some thousand
 digits, and any number with more than 20 exceeds `QUEUES_MAX` anyway."""
@@ -22,6 +20,21 @@ QUEUES_MAX: Final = 1_000_000
 """Maximum number of queues of a topic; to list that many takes half a second. A broker has some
 thousand queues at most, but any number can be registered at a name server, which would pass it on
 to all clients."""
+
+
+class NewTopics(NamedTuple):
+    """How a broker creates the topics that do not exist when a producer sends to them.
+
+    :param template: the topic whose settings they get.
+    :param queues: maximum number of queues at each broker; the template may have fewer.
+    """
+
+    template: str = DEFAULT_TOPIC
+    queues: int = 4
+
+
+NEW_TOPICS: Final = NewTopics()
+"""As Apache's clients have them unless they are told otherwise."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,14 +103,18 @@ def subscribe_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
     )
 
 
-def template_for_new_topic(default_topic: Route) -> Route:
-    """The route that a topic will have once a broker has created it from the template TBW102."""
-    queues = (
+def route_of_new_topic(template: Route, queues: int) -> Route:
+    """The route that a topic will have once a broker has created it from a template.
+
+    :param template: the template's route.
+    :param queues: maximum number of queues at each broker.
+    """
+    of_brokers = (
         replace(data, read_queues=count, write_queues=count)
-        for data in default_topic.queues
-        for count in (min(TEMPLATE_QUEUES_MAX, data.read_queues),)
+        for data in template.queues
+        for count in (min(queues, data.read_queues),)
     )
-    return replace(default_topic, queues=tuple(queues))
+    return replace(template, queues=tuple(of_brokers))
 
 
 def master_of(route: Route, broker_name: str) -> BrokerAddress | None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from roquet.client._net.routes import NEW_TOPICS, NewTopics
 from roquet.errors import MessageError
 from roquet.protocol.records.batch import batch_item
 from roquet.protocol.records.compression import ZLIB, Compression
 from roquet.protocol.records.layout import SIZE_MIN_V6
 from roquet.protocol.records.message import (
-    DEFAULT_TOPIC,
     RETRY_PREFIX,
     WAIT,
     Message,
@@ -27,8 +27,6 @@ from roquet.protocol.remoting.command import Command
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 """Bytes before compression (docs/protocol/producing.md#what-a-client-refuses)."""
-NEW_TOPIC_QUEUES: Final = "4"
-"""Number of queues of a topic that a broker creates for a send (`defaultTopicQueueNums`)."""
 BATCH_SIZE_MAX: Final = 4 * 1024 * 1024
 """Brokers refuse a batch whose records are larger than this together, as they would be stored.
 Records are larger than the elements of the body."""
@@ -55,15 +53,24 @@ class EncodedMessage:
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
 
-    def request(self, group: str, queue: MessageQueue, now_ms: int) -> Command:
+    def request(
+        self, group: str, queue: MessageQueue, now_ms: int, new_topics: NewTopics = NEW_TOPICS
+    ) -> Command:
         """The send request, with one-letter field names.
 
         See docs/protocol/producing.md#a-sends-header.
 
         :param now_ms: the born time.
+        :param new_topics: how the broker creates the topic if it does not exist.
         """
         fields = _common_fields(
-            group, self.topic, queue.broker_name, queue.queue_id, self.sys_flag, self.is_batch
+            group,
+            self.topic,
+            queue.broker_name,
+            queue.queue_id,
+            self.sys_flag,
+            self.is_batch,
+            new_topics,
         ).copy()
         fields["g"] = str(now_ms)  # bornTimestamp
         fields["i"] = self.properties  # properties
@@ -84,7 +91,13 @@ class EncodedMessage:
 
 @lru_cache(1024)
 def _common_fields(
-    group: str, topic: str, broker_name: str, queue_id: int, sys_flag: int, is_batch: bool
+    group: str,
+    topic: str,
+    broker_name: str,
+    queue_id: int,
+    sys_flag: int,
+    is_batch: bool,
+    new_topics: NewTopics,
 ) -> dict[str, str]:
     """The fields of all sends of a producer to a queue, in the order of the wire.
 
@@ -93,8 +106,8 @@ def _common_fields(
     return {
         "a": group,  # producerGroup
         "b": topic,  # topic
-        "c": DEFAULT_TOPIC,  # defaultTopic
-        "d": NEW_TOPIC_QUEUES,  # defaultTopicQueueNums
+        "c": new_topics.template,  # defaultTopic
+        "d": str(new_topics.queues),  # defaultTopicQueueNums
         "e": str(queue_id),  # queueId
         "f": str(sys_flag),  # sysFlag
         "g": "",

@@ -213,7 +213,9 @@ class Sender:
         topic_route: TopicRoute,
         deadline: float,
     ) -> list[SendResult]:
-        request = message.request(self._group, queue, self._session.runtime.now_ms())
+        request = message.request(
+            self._group, queue, self._session.runtime.now_ms(), self._routes.new_topics
+        )
         began_s = now_s()
         try:
             address = topic_route.master(queue)
@@ -253,7 +255,9 @@ class Sender:
         topic_route = await self._routes.get(message.topic, deadline)
         queue = (pick or topic_route.round_robin.next)(topic_route.queues)
         address = topic_route.master(queue)
-        request = message.request(self._group, queue, self._session.runtime.now_ms())
+        request = message.request(
+            self._group, queue, self._session.runtime.now_ms(), self._routes.new_topics
+        )
         await self._session.notify(address, request, max(1, _left_ms(deadline)))
 
 

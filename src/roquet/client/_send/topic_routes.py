@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
-from roquet.client._net.routes import master_of, publish_queues
+from roquet.client._net.routes import NEW_TOPICS, NewTopics, master_of, publish_queues
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.queue_choice import RoundRobin
@@ -53,15 +54,18 @@ class TopicRoutes:
     """The routes of a producer's topics. All methods ask a name server if they need to.
 
     Invariant: there is one `TopicRoute` per topic as long as the topic's route does not change.
+
+    :param new_topics: how a broker creates the topics that do not exist.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, new_topics: NewTopics = NEW_TOPICS) -> None:
         self._session = session
+        self.new_topics = new_topics
         self._known: dict[str, TopicRoute] = {}
 
     def usable(self, topic: str) -> TopicRoute | None:
         """The route of a topic if it is known and has queues: no name server is asked."""
-        route = self._session.routes.known_publish_route(topic)
+        route = self._session.routes.known_publish_route(topic, self.new_topics)
         if route is None:
             return None
         known = self._prepared(topic, route)
@@ -79,8 +83,8 @@ class TopicRoutes:
         if known is not None:
             return known
         routes = self._session.routes
-        route = routes.known_publish_route(topic) or await self._ask(
-            topic, routes.publish_route, deadline
+        route = routes.known_publish_route(topic, self.new_topics) or await self._ask(
+            topic, partial(routes.publish_route, new_topics=self.new_topics), deadline
         )
         known = self._prepared(topic, route)
         if not known.queues:
