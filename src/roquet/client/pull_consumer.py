@@ -134,7 +134,7 @@ class PullConsumer(SessionUser):
         return [self._names.plain_queue(queue) for queue in queues]
 
     async def min_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
-        """The offset of the oldest message in a queue; -1 if there never was a message.
+        """The offset of the oldest message in a queue; 0 if there never was a message.
 
         :param of_master: ask only the master. By default a slave is asked if the master is down;
             the slave's queue may begin later.

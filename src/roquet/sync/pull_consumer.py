@@ -43,7 +43,7 @@ class PullConsumer(BlockingUser[pull_consumer.PullConsumer]):
         return self._call(self._client.queues, topic)
 
     def min_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
-        """The offset of the oldest message in a queue; -1 if there never was a message."""
+        """The offset of the oldest message in a queue; 0 if there never was a message."""
         return self._call(self._client.min_offset, queue, of_master=of_master)
 
     def max_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:

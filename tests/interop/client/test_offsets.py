@@ -63,6 +63,14 @@ async def test_a_pull_selects_by_sql(target: Target, topic: str) -> None:
     assert bodies(found.messages) == [b"8"]
 
 
+async def test_a_queue_that_never_had_a_message_begins_and_ends_at_0(
+    target: Target, topic: str
+) -> None:
+    async with target.reader() as reader:
+        queue = await one_queue(reader, topic)
+        assert (await reader.min_offset(queue), await reader.max_offset(queue)) == (0, 0)
+
+
 async def test_at_the_end_there_is_nothing_new(target: Target, topic: str) -> None:
     queue = await filled(target, topic, 10)
     async with target.reader() as reader:
