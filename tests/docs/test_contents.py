@@ -13,6 +13,7 @@ import pytest
 import roquet
 from docs.site.contents import TOP, all_pages, home_of, listed, parts_of
 from docs.site.docstrings import as_restructured_text
+from roquet.admin.cluster import AdminClient
 from roquet.compat.rocketmq import client, exceptions
 from tests.docs.pages import DOCS, GUIDE, ROOT, blocks, name_of
 
@@ -98,6 +99,7 @@ def test_the_reference_has_every_public_name_once() -> None:
         if name != "RecvMessage"
     )
     assert documented("dev.rst") == ["roquet.dev.Cluster"]
+    assert documented("admin.rst")[0] == f"{AdminClient.__module__}.{AdminClient.__name__}"
     assert sorted(documented("allocation.rst")) == sorted(
         f"roquet.allocation.{name}" for name in roquet.allocation.__all__
     )
