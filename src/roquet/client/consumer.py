@@ -12,36 +12,21 @@ from typing import Final, Self, Unpack
 from roquet.allocation import AllocationStrategy, Averagely, check_strategy
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.handlers import Handler, HandlerRun
-from roquet.client._consume.hooked_stream import HookedMessageStream
 from roquet.client._consume.in_progress import CHECK_PERIOD_S
-from roquet.client._consume.local_offsets import LocalOffsets
 from roquet.client._consume.member import Member
 from roquet.client._consume.message_stream import MessageStream
-from roquet.client._consume.offsets import (
-    BrokerOffsets,
-    OffsetStore,
-    Start,
-    Where,
-    check_start,
-    check_where,
-)
+from roquet.client._consume.offsets import Start, Where, check_start, check_where
+from roquet.client._consume.parts import message_stream, offset_store, redelivery
 from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
-from roquet.client._consume.redelivery import (
-    SUSPEND_MS,
-    SUSPEND_MS_MAX,
-    SUSPEND_MS_MIN,
-    OrderedRedelivery,
-    Redelivery,
-)
-from roquet.client._consume.send_back import NoSendBack, SendBack
+from roquet.client._consume.redelivery import SUSPEND_MS
 from roquet.client._consume.topic_patterns import Topics, split_topics
 from roquet.client._consume.trace import ConsumeTrace
 from roquet.client._net.arguments import check_number
 from roquet.client._net.hooks import ConsumeHooks
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import Tasks, each_in_turn, every
-from roquet.client._send.trace import TraceSender, trace_topic_of
+from roquet.client._send.trace import TraceSender
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.rebalance_listener import RebalanceListener, check_listener
 from roquet.client.received import ReceivedMessage
@@ -55,7 +40,6 @@ __all__ = ["Consumer", "ReceivedMessage"]
 
 log = logging.getLogger(__name__)
 
-RECONSUME_TIMES_MAX: Final = 16
 CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
 """As in Apache's clients (`consumeTimeout`)."""
 DRAIN_TIMEOUT_MS: Final = 30_000
@@ -160,61 +144,48 @@ class Consumer(SessionUser):
     ) -> None:
         super().__init__(name_server, **client)
         check_group(group)
-        plain_group, self._names = group, self._session.names
-        group = self._group = self._names.full(group)
-        check_group(group)
+        session = self._session
+        self._names = session.names
+        self._group = self._names.full(group)
+        check_group(self._group)
         check_start(start)
-        times_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
-        check_number("max_reconsume_times", times_max, -1)
         check_number("batch_size", batch_size, 1)
-        check_number("suspend_ms", suspend_ms, SUSPEND_MS_MIN, SUSPEND_MS_MAX)
-        if consume_timeout_ms is not None:
-            check_number("consume_timeout_ms", consume_timeout_ms, 1)
         if not isinstance(limits, PrefetchLimits | None):
             raise ConfigError(f"limits is {limits!r}: give a PrefetchLimits, or None")
         if listener is not None:
             check_listener(listener)
         strategy = Averagely() if strategy is None else strategy
         check_strategy(strategy)
-        session = self._session
-        offsets: OffsetStore
-        send_back: SendBack | NoSendBack
-        if broadcast:
-            offsets = LocalOffsets(offsets_folder, self.config.client_id, group, session.runtime)
-            send_back = NoSendBack()
-        elif offsets_folder is not None:
-            raise ConfigError(
-                "offsets_folder needs broadcast=True: otherwise the brokers store the offsets"
-            )
-        else:
-            offsets = BrokerOffsets(session, group)
-            send_back = SendBack(session, group, times_max)
         self._prefetch = OrderedPrefetchBuffer() if ordered else PrefetchBuffer()
-        self._redelivery = (
-            OrderedRedelivery(self._prefetch, send_back, max_reconsume_times, suspend_ms)
-            if ordered
-            else Redelivery(self._prefetch, send_back)
+        self._redelivery = redelivery(
+            self._prefetch,
+            session,
+            self._group,
+            max_reconsume_times,
+            suspend_ms,
+            ordered=ordered,
+            broadcast=broadcast,
         )
-        # In order no message is given up, as its handler may still be at work on it.
-        expires = None if ordered or consume_timeout_ms is None else consume_timeout_ms / 1000
-        trace_topic = trace_topic_of(trace)
-        self._trace = (
-            None
-            if trace_topic is None
-            else ConsumeTrace(TraceSender(session, plain_group, "CONSUME", trace_topic))
+        traces = TraceSender.of(session, group, "CONSUME", trace)
+        self._trace = None if traces is None else ConsumeTrace(traces)
+        self._messages = message_stream(
+            self._prefetch,
+            self._redelivery,
+            uncompressed_max,
+            consume_timeout_ms,
+            self._trace,
+            session,
+            ConsumeHooks.of(self.config.hooks, session.client_id, group),
+            ordered=ordered,
         )
-        hooks = ConsumeHooks.of(self.config.hooks, session.client_id, plain_group)
-        of_stream = (self._prefetch, self._redelivery, uncompressed_max, expires, self._trace)
-        self._messages = (
-            MessageStream(*of_stream, self._names)
-            if hooks is None
-            else HookedMessageStream(*of_stream, self._names, hooks)
+        offsets = offset_store(
+            session, self._group, self.config.client_id, offsets_folder, broadcast=broadcast
         )
         named, patterns = split_topics(topics, self._names)
-        retry_topic = None if broadcast else RETRY_PREFIX + group
+        retry_topic = None if broadcast else RETRY_PREFIX + self._group
         context = MemberContext(
             session,
-            group,
+            self._group,
             subscriptions_to(
                 named,
                 retry_topic,

@@ -26,7 +26,7 @@ from roquet.client._send.gatherer import BATCH_SIZE, Gatherer
 from roquet.client._send.queue_choice import QueueSelector, pick_of
 from roquet.client._send.sender import IN_FLIGHT_MAX, Sender, SendRules
 from roquet.client._send.topic_routes import TopicRoutes
-from roquet.client._send.trace import SendTrace, TraceSender, trace_topic_of
+from roquet.client._send.trace import SendTrace, TraceSender
 from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
@@ -160,12 +160,8 @@ class Producer(SessionUser):
         new_topics = _new_topics(create_topic_key, default_topic_queue_nums)
         self._routes = TopicRoutes(self._session, new_topics)
         rules = SendRules(retries, max_in_flight, avoid_slow_brokers)
-        trace_topic = trace_topic_of(trace)
-        self._trace = (
-            None
-            if trace_topic is None
-            else SendTrace(TraceSender(self._session, group, "PRODUCE", trace_topic))
-        )
+        traces = TraceSender.of(self._session, group, "PRODUCE", trace)
+        self._trace = None if traces is None else SendTrace(traces)
         on_sent = None if self._trace is None else self._trace.sent
         self._sender = Sender(self._session, self._routes, self._group, rules, on_sent)
         self._gatherer = (

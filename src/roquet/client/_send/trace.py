@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import Tasks, pause
@@ -61,20 +61,6 @@ FLUSH_S_MAX: Final = 3.0
 Side: TypeAlias = Literal["PRODUCE", "CONSUME"]
 
 
-def trace_topic_of(trace: object) -> str | None:
-    """The topic that the option `trace` means; None if nothing is traced.
-
-    :raises ConfigError: it is neither a truth value nor a text.
-    :raises MessageError: no topic can have that name.
-    """
-    if isinstance(trace, bool):
-        return TRACE_TOPIC if trace else None
-    if not isinstance(trace, str):
-        raise ConfigError(f"trace is {trace!r}: give True, False, or the name of the trace topic")
-    check_topic(trace)
-    return trace
-
-
 class TraceSender:
     """Sends trace records to the trace topic, many at once, in the background.
 
@@ -105,6 +91,22 @@ class TraceSender:
         self._tasks = Tasks()
         self._streak = FailureStreak()
         self._limited_log = LimitedLog(log)
+
+    @classmethod
+    def of(cls, session: Session, group: str, side: Side, trace: object) -> Self | None:
+        """What the option `trace` asks for; None if nothing is traced.
+
+        :raises ConfigError: it is neither a truth value nor a text.
+        :raises MessageError: no topic can have that name.
+        """
+        if isinstance(trace, bool):
+            return cls(session, group, side, TRACE_TOPIC) if trace else None
+        if not isinstance(trace, str):
+            raise ConfigError(
+                f"trace is {trace!r}: give True, False, or the name of the trace topic"
+            )
+        check_topic(trace)
+        return cls(session, group, side, trace)
 
     def start(self) -> None:
         self._tasks.start(self._run(), f"trace of {self.group}")
