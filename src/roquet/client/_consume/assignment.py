@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import reprlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -101,9 +102,14 @@ class Assignment:
     def _of(self, queue: MessageQueue) -> Running:
         """The fetcher of an assigned queue.
 
-        :raises ConfigError: the queue is not assigned.
+        :raises ConfigError: the queue is not assigned, or no queue.
         """
-        running = self._running.get(queue) if isinstance(queue, MessageQueue) else None
+        if not isinstance(queue, MessageQueue):
+            raise ConfigError(
+                f"queue is {reprlib.repr(queue)} of type {type(queue).__name__}: give a "
+                "MessageQueue; several are several arguments, as in pause(*queues)"
+            )
+        running = self._running.get(queue)
         if running is None:
             raise _not_assigned(queue)
         return running
