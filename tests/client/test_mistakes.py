@@ -4,7 +4,7 @@ A text says what is wrong, where, and what to do. The calls are written as users
 are calls that a type checker refuses.
 """
 
-# mypy: disable-error-code="arg-type, call-overload, dict-item, list-item, return-value"
+# mypy: disable-error-code="arg-type, call-overload, dict-item, list-item, return-value, no-untyped-def"
 
 from __future__ import annotations
 
@@ -581,6 +581,18 @@ async def test_a_send_that_cannot_be(
         await is_told(lambda: mistake(producer), told)
 
 
+def books():
+    pass
+
+
+async def books_in(message, session):
+    pass
+
+
+async def yields(message):
+    yield message
+
+
 CONSUMING: Final[list[tuple[Callable[[Consumer], Answer], Told]]] = [
     (
         lambda consumer: consumer.start(),
@@ -620,6 +632,36 @@ CONSUMING: Final[list[tuple[Callable[[Consumer], Answer], Told]]] = [
         told(ConfigError, "handler is None: give a function of a message"),
     ),
     (
+        lambda consumer: consumer.run(books),
+        told(
+            ConfigError,
+            "handler books() cannot be called with a message alone: too many positional arguments",
+        ),
+    ),
+    (
+        lambda consumer: consumer.run(books_in),
+        told(
+            ConfigError,
+            "handler books_in(message, session) cannot be called with a message alone: "
+            "missing a required argument: 'session'",
+        ),
+    ),
+    (
+        lambda consumer: consumer.run(yields),
+        told(
+            ConfigError,
+            "handler yields has a yield, so a call of it does nothing: give a function without",
+        ),
+    ),
+    (
+        lambda consumer: consumer.pause([QUEUE]),
+        told(
+            ConfigError,
+            "queue is [MessageQueue(...', queue_id=0)] of type list: give a MessageQueue; several "
+            "are several arguments, as in pause(*queues)",
+        ),
+    ),
+    (
         lambda consumer: consumer.seek(ELSEWHERE, 0),
         told(ConfigError, "queue others@dev:0 " + NOT_ASSIGNED),
     ),
@@ -643,7 +685,14 @@ CONSUMING: Final[list[tuple[Callable[[Consumer], Answer], Told]]] = [
         lambda consumer: consumer.pause(ELSEWHERE),
         told(ConfigError, "queue others@dev:0 " + NOT_ASSIGNED),
     ),
-    (lambda consumer: consumer.pause(TOPIC), told(ConfigError, "queue orders " + NOT_ASSIGNED)),
+    (
+        lambda consumer: consumer.pause(TOPIC),
+        told(
+            ConfigError,
+            "queue is 'orders' of type str: give a MessageQueue; several are several arguments, "
+            "as in pause(*queues)",
+        ),
+    ),
     (
         lambda consumer: consumer.position(ELSEWHERE),
         told(ConfigError, "queue others@dev:0 " + NOT_ASSIGNED),

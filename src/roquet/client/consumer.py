@@ -31,6 +31,7 @@ from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.rebalance_listener import RebalanceListener, check_listener
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
+from roquet.common.callables import check_handler
 from roquet.common.stop_signals import stopping_on
 from roquet.errors import CallTimeout, ClientStateError, ConfigError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
@@ -388,11 +389,11 @@ class Consumer(SessionUser):
         :param stop_signals: the first of these signals stops the consumer.
         :param drain_timeout_ms: how long handlers may work on after a stop. Those that take longer
             are cancelled; their messages are delivered again.
-        :raises ConfigError: an argument cannot be used; or `stop_signals` outside the main thread.
+        :raises ConfigError: an argument cannot be used, as a handler that takes two; or
+            `stop_signals` outside the main thread.
         """
         self._require_open()
-        if not callable(handler):
-            raise ConfigError(f"handler is {handler!r}: give a function of a message")
+        check_handler(handler)
         check_number("concurrency", concurrency, 1)
         check_number("drain_timeout_ms", drain_timeout_ms, 0)
         run = HandlerRun(self._messages, handler, concurrency, drain_timeout_ms / 1000)

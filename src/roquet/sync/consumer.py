@@ -14,6 +14,7 @@ from roquet.client.config import ClientConfig, NameServers
 from roquet.client.consumer import DRAIN_TIMEOUT_MS, ConsumerOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql
+from roquet.common.callables import check_handler
 from roquet.common.callback_threads import CallbackThreads
 from roquet.common.stop_signals import stopping_on
 from roquet.errors import ClientStateError
@@ -179,6 +180,7 @@ class Consumer(BlockingUser[consumer.Consumer]):
         :raises ConfigError: an argument cannot be used; or `stop_signals` outside the main thread.
         """
         check_plain("handler", handler)
+        check_handler(handler)
         loop = self._open_loop()
         with stopping_on(stop_signals, lambda: loop.soon(self._stop)):
             self._call(
