@@ -115,6 +115,8 @@ class FakeBroker:
         """What it answers instead of its list of members."""
         self.on_request: Callable[[Command], None] = lambda _: None
         self.held: list[Command] = []
+        self.send_status: int = ResponseCode.SUCCESS
+        """The code of its answers to sends."""
         self.sent_fields: dict[str, str] = {}
         """Further fields of its answers to sends."""
         self._cluster = cluster
@@ -196,7 +198,7 @@ class FakeBroker:
         ]
         ids = ",".join(record.offset_message_id for record in stored)
         place = {"msgId": ids, "queueId": header.queue_id, "queueOffset": stored[0].queue_offset}
-        return request.answer(0, fields={**place, **self.sent_fields})
+        return request.answer(self.send_status, fields={**place, **self.sent_fields})
 
     def store(
         self,

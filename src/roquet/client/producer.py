@@ -68,6 +68,7 @@ class ProducerOptions(ClientOptions, total=False):
     trace: bool | str
     create_topic_key: str
     default_topic_queue_nums: int
+    retry_another_broker_when_not_stored: bool
 
 
 class OneWayOptions(MessageFields, total=False):
@@ -125,7 +126,10 @@ class Producer(SessionUser):
         this producer sends to it. Brokers with `autoCreateTopicEnable=true` have `TBW102`.
     :param default_topic_queue_nums: maximum number of queues that such a topic gets at each broker;
         it gets no more than the topic `create_topic_key` has.
-    :param client: `credentials`, `tls`, `client_id`, `runtime`, `hooks` of `ClientConfig`.
+    :param retry_another_broker_when_not_stored: if a broker has a message and its status is not
+        `SEND_OK`, send it to the other brokers of the topic, too, until one says that. So consumers
+        may get it twice. It does not count for a send whose queue is fixed.
+    :param client: the keyword arguments of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     :raises MessageError: the group name is not allowed.
     """
@@ -146,6 +150,7 @@ class Producer(SessionUser):
         trace: bool | str = False,
         create_topic_key: str = NEW_TOPICS.template,
         default_topic_queue_nums: int = NEW_TOPICS.queues,
+        retry_another_broker_when_not_stored: bool = False,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
@@ -159,7 +164,9 @@ class Producer(SessionUser):
         self._timeout_ms = timeout_ms
         new_topics = _new_topics(create_topic_key, default_topic_queue_nums)
         self._routes = TopicRoutes(self._session, new_topics)
-        rules = SendRules(retries, max_in_flight, avoid_slow_brokers)
+        rules = SendRules(
+            retries, max_in_flight, avoid_slow_brokers, retry_another_broker_when_not_stored
+        )
         traces = TraceSender.of(self._session, group, "PRODUCE", trace)
         self._trace = None if traces is None else SendTrace(traces)
         on_sent = None if self._trace is None else self._trace.sent

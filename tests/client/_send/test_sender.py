@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 
 from roquet.client._send.sender import IN_FLIGHT_MAX, RETRIED_CODES
 from roquet.client.producer import Producer
+from roquet.client.send_result import SendStatus
 from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, ResponseError
-from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.records.message import Message, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
 from tests.client.consumers import queue
 from tests.client.producers import bodies, producer
@@ -51,6 +54,95 @@ def test_a_refusal_that_another_broker_may_not_share_is_tried_there(
     cluster.create("T", "broker-b")
     broker.script[SEND] = [code] * 9
     assert cluster.run(send) == ["broker-b"] * 2
+
+
+@pytest.fixture
+def three(cluster: FakeCluster, broker: FakeBroker, other: FakeBroker) -> list[FakeBroker]:
+    """Brokers of the topic T that have messages, but do not store them safely."""
+    brokers = [broker, other, cluster.broker("10.0.3.1:10911", "broker-c")]
+    for each in brokers:
+        cluster.create("T", each.name)
+        each.send_status = ResponseCode.FLUSH_DISK_TIMEOUT
+    return brokers
+
+
+def sends_to(brokers: list[FakeBroker]) -> list[int]:
+    return [len(each.requests[SEND]) for each in brokers]
+
+
+def test_a_message_that_is_not_stored_safely_stays_where_it_is(
+    cluster: FakeCluster, three: list[FakeBroker]
+) -> None:
+    async def send() -> SendStatus:
+        async with producer(cluster) as p:
+            return (await p.send("T", b"hi")).status
+
+    assert cluster.run(send) is SendStatus.FLUSH_DISK_TIMEOUT
+    assert sum(sends_to(three)) == 1
+
+
+def test_a_message_that_is_not_stored_safely_goes_to_another_broker_if_that_is_wanted(
+    cluster: FakeCluster, three: list[FakeBroker]
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, retry_another_broker_when_not_stored=True) as p:
+            for _ in range(5):
+                result = await p.send("T", b"hi")
+                assert (result.status, result.queue.broker_name) == (
+                    SendStatus.SEND_OK,
+                    "broker-c",
+                )
+            (batched,) = await p.send_batch([Message("T", b"hi")])
+            assert batched.status is SendStatus.SEND_OK
+
+    three[2].send_status = ResponseCode.SUCCESS
+    cluster.run(send)
+    assert max(sends_to(three)) == 5
+
+
+@pytest.mark.parametrize(("retries", "sends"), [(None, 3), (5, 3), (1, 2), (0, 1)])
+def test_no_broker_gets_it_twice_and_retries_bound_the_tries(
+    cluster: FakeCluster, three: list[FakeBroker], retries: int | None, sends: int
+) -> None:
+    async def send() -> SendStatus:
+        options: dict[str, Any] = {"retries": retries}
+        async with producer(cluster, retry_another_broker_when_not_stored=True, **options) as p:
+            return (await p.send("T", b"hi")).status
+
+    assert cluster.run(send) is SendStatus.FLUSH_DISK_TIMEOUT
+    assert (sum(sends_to(three)), max(sends_to(three))) == (sends, 1)
+
+
+@pytest.mark.parametrize("code", [SILENCE, ResponseCode.SYSTEM_BUSY, ResponseCode.MESSAGE_ILLEGAL])
+def test_what_other_brokers_do_then_is_no_error_as_one_has_the_message(
+    cluster: FakeCluster, three: list[FakeBroker], code: int
+) -> None:
+    async def send() -> str:
+        async with producer(cluster, retry_another_broker_when_not_stored=True) as p:
+            result = await p.send("T", b"hi")
+            assert result.status is SendStatus.FLUSH_DISK_TIMEOUT
+            return result.queue.broker_name
+
+    def refuse_unless_first(broker: FakeBroker, request: Command) -> None:
+        if request.code == SEND and sum(sends_to(three)) > 1:
+            broker.script[SEND].append(code)
+
+    for each in three:
+        each.on_request = partial(refuse_unless_first, each)
+    name = cluster.run(send)
+    (stored,) = [each for each in three if each.name == name]
+    assert bodies(stored) == [b"hi"]
+    assert sum(sends_to(three)) > 1
+
+
+def test_a_send_to_a_fixed_queue_stays_there(cluster: FakeCluster, three: list[FakeBroker]) -> None:
+    async def send() -> None:
+        async with producer(cluster, retry_another_broker_when_not_stored=True) as p:
+            await p.send("T", b"hi", queue=MessageQueue("T", "broker-b", 1))
+            await p.send("T", b"hi", sharding_key="k")
+
+    cluster.run(send)
+    assert sum(sends_to(three)) == 2
 
 
 @pytest.mark.parametrize("code", [13, 26])

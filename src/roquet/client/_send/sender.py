@@ -16,13 +16,14 @@ from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client._send.queue_choice import LatencyFaults, Pick
 from roquet.client._send.topic_routes import MasterMissing, TopicRoute, TopicRoutes
 from roquet.client._send.tries import Tries
-from roquet.client.send_result import SendResult, send_results
+from roquet.client.send_result import SendResult, SendStatus, send_results
 from roquet.common.loop_time import now_s
 from roquet.errors import (
     AccessDenied,
     CallTimeout,
     ConnectionClosed,
     ResponseError,
+    RoquetError,
     RouteNotFound,
 )
 from roquet.protocol.records.message import MessageQueue
@@ -69,12 +70,15 @@ class SendRules:
     :param retries: maximum number of retries; None: until the time of the send is over.
     :param max_in_flight: maximum number of sends that wait for answers; others wait for a slot.
     :param avoid_slow_brokers: avoid brokers for a while whose last send was slow or failed.
+    :param retries_not_stored: send a message to another broker, too, if the first one has it, but
+        not as safely as its settings ask for.
     :raises ConfigError: a number is out of range.
     """
 
     retries: int | None = None
     max_in_flight: int = IN_FLIGHT_MAX
     avoid_slow_brokers: bool = False
+    retries_not_stored: bool = False
 
     def __post_init__(self) -> None:
         if self.retries is not None:
@@ -158,7 +162,11 @@ class Sender:
                 failed = tries.failed_brokers if tries else _NONE
                 queue = pick(topic_route.queues) if pick else self._next_queue(topic_route, failed)
                 try:
-                    return await self._try(message, queue, topic_route, deadline)
+                    results = await self._try(message, queue, topic_route, deadline)
+                    if pick or not self._rules.retries_not_stored or _are_stored(results):
+                        return results
+                    tries = tries or Tries(deadline, self._rules.retries)
+                    return await self._try_elsewhere(message, topic_route, results, tries)
                 except (ConnectionClosed, CallTimeout, ResponseError) as error:
                     tries = tries or Tries(deadline, self._rules.retries)
                     tries.failed(error)
@@ -174,6 +182,35 @@ class Sender:
                 )
             )
             await self._before_retry(message.topic, tries, is_broker_left=is_broker_left)
+
+    async def _try_elsewhere(
+        self,
+        message: EncodedMessage,
+        topic_route: TopicRoute,
+        results: list[SendResult],
+        tries: Tries,
+    ) -> list[SendResult]:
+        """Send a message to other brokers, once to each, until one stores it safely.
+
+        :param results: what the first broker said: it has the message, but not safely.
+        :returns: the results of the broker that was asked last and has the message.
+        """
+        failed = {*tries.failed_brokers, results[0].queue.broker_name}
+        tries.not_stored()
+        while tries.may_go_on(now_s()):
+            queue = self._next_queue(topic_route, failed)
+            if queue.broker_name in failed:
+                break
+            failed.add(queue.broker_name)
+            tries.not_stored()
+            try:
+                results = await self._try(message, queue, topic_route, tries.deadline)
+            except RoquetError as error:  # another broker has the message
+                log.debug("send to another broker failed: queue=%s error=%s", queue, error)
+            else:
+                if _are_stored(results):
+                    break
+        return results
 
     async def _before_retry(self, topic: str, tries: Tries, *, is_broker_left: bool) -> None:
         """Wait until it is time for the next try.
@@ -263,6 +300,11 @@ class Sender:
 
 def _left_ms(deadline: float) -> int:
     return int((deadline - now_s()) * 1000)
+
+
+def _are_stored(results: Sequence[SendResult]) -> bool:
+    """Whether a broker has the messages as safely as its settings ask for."""
+    return all(result.status is SendStatus.SEND_OK for result in results)
 
 
 def _may_try_again(error: Exception) -> bool:

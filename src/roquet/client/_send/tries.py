@@ -43,18 +43,29 @@ class Tries:
         if self._last is None or not isinstance(error, RouteNotFound):
             self._before, self._last = self._last, error
 
+    def not_stored(self) -> None:
+        """Note a try after which the broker has the message, but not as safely as it should be."""
+        self._count += 1
+
+    def may_go_on(self, now_s: float) -> bool:
+        """Whether time and number of retries allow another try.
+
+        :param now_s: the time of the event loop.
+        """
+        is_last = self.retries is not None and self._count > self.retries
+        return self.deadline > now_s and not is_last
+
     def wait_s(self, now_s: float, *, is_broker_left: bool) -> float | None:
         """How long to wait before the next try; None: no further one.
 
         :param now_s: the time of the event loop.
         :param is_broker_left: whether there is a broker that has not failed yet.
         """
-        left_s = self.deadline - now_s
-        if left_s <= 0 or (self.retries is not None and self._count > self.retries):
+        if not self.may_go_on(now_s):
             return None
         if is_broker_left:
             return 0.0
-        wait_s = min(self._next_wait_s, left_s - LAST_TRY_S)
+        wait_s = min(self._next_wait_s, self.deadline - now_s - LAST_TRY_S)
         if wait_s < WAIT_S_LEAST:
             return None
         self._next_wait_s = min(2 * self._next_wait_s, WAIT_S_MAX)
