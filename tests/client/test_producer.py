@@ -119,6 +119,29 @@ def test_a_producer_says_how_the_topics_that_it_creates_are_made(
     assert made == {("new", "template", "2"), ("other", "TBW102", "4")}
 
 
+def test_a_producer_says_how_large_messages_may_be(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, max_message_size=1000, compression=None) as p:
+            await p.send("T", bytes(1000))
+            for sending in (p.send("T", bytes(1001)), p.send_one_way("T", bytes(1001))):
+                with pytest.raises(MessageError, match="body of 1001 bytes, allowed are 1000"):
+                    await sending
+            await p.send_batch([Message("T", bytes(400))] * 4)
+            with pytest.raises(MessageError, match="a batch may have 1000"):
+                await p.send_batch([Message("T", bytes(1000))])
+        async with producer(cluster, max_message_size=1000, linger_ms=50) as p:
+            await asyncio.gather(*(p.send("T", bytes(400)) for _ in range(4)))
+        async with producer(cluster, max_message_size=5 << 20, compression=None) as p:
+            await p.send("T", bytes(5 << 20))
+
+    cluster.run(send)
+    batches = broker.requests[RequestCode.SEND_BATCH_MESSAGE]
+    assert len(batches) == 4
+    assert all(len(each.body) <= 1000 for each in batches)
+
+
 def test_a_template_with_fewer_queues_counts(cluster: FakeCluster, broker: FakeBroker) -> None:
     async def send() -> int:
         cluster.create("template", "broker-a", queues=3)
@@ -136,6 +159,8 @@ def test_a_template_with_fewer_queues_counts(cluster: FakeCluster, broker: FakeB
         ({"create_topic_key": ""}, "create_topic_key is '': the topic's name is blank"),
         ({"create_topic_key": "a b"}, "create_topic_key is 'a b': topic name"),
         ({"create_topic_key": None}, "create_topic_key is None: topic is None"),
+        ({"max_message_size": 0}, "max_message_size is 0: allowed are 1 to 16777216"),
+        ({"max_message_size": 16777217}, "max_message_size is 16777217: allowed are 1 to"),
         ({"default_topic_queue_nums": 0}, "default_topic_queue_nums is 0: allowed are 1 to"),
         ({"default_topic_queue_nums": "4"}, "default_topic_queue_nums is '4': allowed are 1 to"),
         ({"default_topic_queue_nums": 1 << 31}, "default_topic_queue_nums is 2147483648"),

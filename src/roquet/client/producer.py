@@ -15,6 +15,7 @@ from roquet.client._net.replies import reply_properties
 from roquet.client._net.routes import NEW_TOPICS, QUEUES_MAX, NewTopics
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import deadline_after, each_in_turn
+from roquet.client._send.encoded_message import BODY_SIZE_MAX
 from roquet.client._send.encoder import (
     MessageEncoder,
     MessageFields,
@@ -48,6 +49,7 @@ from roquet.protocol.records.message import (
     reply_topic,
     wrong_type,
 )
+from roquet.protocol.remoting.frame import FRAME_SIZE_MAX
 
 __all__ = ["Producer", "SendResult", "SendStatus"]
 
@@ -68,6 +70,7 @@ class ProducerOptions(ClientOptions, total=False):
     trace: bool | str
     create_topic_key: str
     default_topic_queue_nums: int
+    max_message_size: int
     retry_another_broker_when_not_stored: bool
 
 
@@ -126,6 +129,8 @@ class Producer(SessionUser):
         this producer sends to it. Brokers with `autoCreateTopicEnable=true` have `TBW102`.
     :param default_topic_queue_nums: maximum number of queues that such a topic gets at each broker;
         it gets no more than the topic `create_topic_key` has.
+    :param max_message_size: maximum size in bytes of a body before compression, and of a batch.
+        More than 4 MiB is for brokers whose `maxMessageSize` allows it.
     :param retry_another_broker_when_not_stored: if a broker has a message and its status is not
         `SEND_OK`, send it to the other brokers of the topic, too, until one says that. So consumers
         may get it twice. It does not count for a send whose queue is fixed.
@@ -150,6 +155,7 @@ class Producer(SessionUser):
         trace: bool | str = False,
         create_topic_key: str = NEW_TOPICS.template,
         default_topic_queue_nums: int = NEW_TOPICS.queues,
+        max_message_size: int = BODY_SIZE_MAX,
         retry_another_broker_when_not_stored: bool = False,
         **client: Unpack[ClientOptions],
     ) -> None:
@@ -158,6 +164,7 @@ class Producer(SessionUser):
         check_number("timeout_ms", timeout_ms, 1)
         check_number("linger_ms", linger_ms, 0, timeout_ms)
         check_number("batch_size", batch_size, 1)
+        check_number("max_message_size", max_message_size, 1, FRAME_SIZE_MAX)
         self._names = self._session.names
         self._group = self._names.full(group)
         check_group(self._group)
@@ -172,13 +179,20 @@ class Producer(SessionUser):
         on_sent = None if self._trace is None else self._trace.sent
         self._sender = Sender(self._session, self._routes, self._group, rules, on_sent)
         self._gatherer = (
-            Gatherer(self._sender, self._routes, self._session.tasks, linger_ms, batch_size)
+            Gatherer(
+                self._sender,
+                self._routes,
+                self._session.tasks,
+                linger_ms,
+                batch_size,
+                max_message_size,
+            )
             if linger_ms
             else None
         )
         unique_keys = UniqueKeys.of_client(self._session.client_id, self._session.runtime)
         compressed = Compression.of(compression, compress_from_size)
-        self._encoder = MessageEncoder(unique_keys, compressed, self._names)
+        self._encoder = MessageEncoder(unique_keys, compressed, self._names, max_message_size)
         self._hooks = SendHooks.of(self.config.hooks, self._session.client_id, group)
         self._on_check_back: CheckBackHandler | None = None
         self._has_joined = False
@@ -221,7 +235,7 @@ class Producer(SessionUser):
             await producer.send(Message("orders", b"...", tags="new", keys="o-1"))
 
         :param topic: the topic; or a `Message`, without `body` and `fields`.
-        :param body: the body, 1 byte to 4 MiB.
+        :param body: the body, at least 1 byte and at most `max_message_size`.
         :param sharding_key: messages with the same key go to the same queue, and stay in order
             if each send is awaited before the next. Retries go to that queue, too.
         :param queue: send to this queue; or a function that is given the topic's queues and returns
@@ -281,8 +295,8 @@ class Producer(SessionUser):
     ) -> list[SendResult]:
         """Send several messages of one topic as a batch; return one result per message, in order.
 
-        If the messages exceed 4 MiB together, they are sent in several requests, one after the
-        other. Batches are not compressed.
+        If the messages exceed `max_message_size` together, they are sent in several requests, one
+        after the other. Batches are not compressed.
 
         :param messages: at least one; without delay, and with the same `wait_stored`.
         :param sharding_key: as in `send`, for the whole batch.

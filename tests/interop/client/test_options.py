@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from roquet import ResponseError
+from roquet.protocol.remoting.codes import ResponseCode
 from tests.interop.client.target import Target
 
 pytestmark = pytest.mark.interop
@@ -32,6 +34,19 @@ async def test_a_send_creates_a_topic_like_the_one_that_the_producer_names(
     async with target.producer(create_topic_key=template) as producer:
         await producer.send(created, b"1")
     assert (await queue_ids(target, created)) == [0, 1, 2]
+
+
+# sizes
+
+
+async def test_a_broker_has_the_last_word_on_the_size_of_a_message(
+    target: Target, topic: str
+) -> None:
+    large = bytes(4 * 1024 * 1024 + 1)
+    async with target.producer(max_message_size=len(large), compression=None) as producer:
+        with pytest.raises(ResponseError) as refused:
+            await producer.send(topic, large)
+    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
 async def queue_ids(target: Target, topic: str) -> list[int]:

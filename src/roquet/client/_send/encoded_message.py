@@ -125,17 +125,18 @@ def encode_message(
     unique_key: str,
     compression: Compression | None = ZLIB,
     more: Mapping[str, str] | None = None,
+    size_max: int = BODY_SIZE_MAX,
 ) -> EncodedMessage:
     """Encode a message for sending.
 
     :param compression: how a large body is compressed; None: not at all.
     :param more: further system properties.
+    :param size_max: maximum size of the body in bytes, before compression.
     :raises MessageError: the body or the properties are too large.
     """
-    if len(message.body) > BODY_SIZE_MAX:
+    if len(message.body) > size_max:
         raise MessageError(
-            f"message to {message.topic}: body of {len(message.body)} bytes, "
-            f"allowed are {BODY_SIZE_MAX}"
+            f"message to {message.topic}: body of {len(message.body)} bytes, allowed are {size_max}"
         )
     body, sys_flag = compression.apply(message.body) if compression else (message.body, 0)
     properties = message.wire_properties(unique_key, more)

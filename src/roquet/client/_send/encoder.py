@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypedDict
 
 from roquet.client._send.encoded_message import (
+    BODY_SIZE_MAX,
     EncodedMessage,
     check_batch,
     encode_batches,
@@ -80,6 +81,8 @@ class MessageEncoder:
 
     :param compression: how large bodies are compressed; None: not at all.
     :param names: the namespace of the client.
+    :param size_max: maximum size in bytes of a body before compression, and of a batch as it will
+        be stored.
     """
 
     def __init__(
@@ -87,7 +90,9 @@ class MessageEncoder:
         unique_keys: UniqueKeys,
         compression: Compression | None,
         names: Namespace = NO_NAMESPACE,
+        size_max: int = BODY_SIZE_MAX,
     ) -> None:
+        self._size_max = size_max
         self._names = names
         self._unique_keys = unique_keys
         self._compression = compression
@@ -102,7 +107,8 @@ class MessageEncoder:
         if self._names.name:
             message = replace(message, topic=self._names.full(message.topic))
             more = {**(more or {}), INSTANCE_ID: self._names.name}
-        return encode_message(message, self._unique_keys.next(), self._compression, more)
+        unique_key = self._unique_keys.next()
+        return encode_message(message, unique_key, self._compression, more, self._size_max)
 
     def encode_half(self, message: Message, group: str) -> EncodedMessage:
         """Encode a half message: it is delivered only after its transaction is committed.
@@ -128,8 +134,9 @@ class MessageEncoder:
         check_messages(messages)
         unique_keys = [self._unique_keys.next() for _ in messages]
         if not self._names.name:
-            return list(encode_batches(messages, unique_keys))
+            return list(encode_batches(messages, unique_keys, self._size_max))
         full = self._names.full(messages[0].topic)
-        batches = encode_batches([replace(each, topic=full) for each in messages], unique_keys)
+        named = [replace(each, topic=full) for each in messages]
+        batches = encode_batches(named, unique_keys, self._size_max)
         instance = PROPERTY_SEPARATOR + join_properties({INSTANCE_ID: self._names.name})
         return [replace(batch, properties=batch.properties + instance) for batch in batches]

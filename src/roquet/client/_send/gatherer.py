@@ -80,11 +80,19 @@ class Gatherer:
     :param tasks: runs the requests.
     :param linger_ms: how long the first send of a request waits for others.
     :param batch_size: maximum number of messages of a request.
+    :param size_max: maximum size of a request in bytes, as it will be stored.
     """
 
     def __init__(
-        self, sender: Sender, routes: TopicRoutes, tasks: Tasks, linger_ms: int, batch_size: int
+        self,
+        sender: Sender,
+        routes: TopicRoutes,
+        tasks: Tasks,
+        linger_ms: int,
+        batch_size: int,
+        size_max: int = REQUEST_SIZE_MAX,
     ) -> None:
+        self._size_max = min(size_max, REQUEST_SIZE_MAX)
         self._sender = sender
         self._routes = routes
         self._tasks = tasks
@@ -106,7 +114,7 @@ class Gatherer:
         :param encoded: the message, encoded to be sent alone.
         :returns: the future of its result. Its errors are those of `Sender.send`.
         """
-        size = _size_in_request(message, encoded)
+        size = _size_in_request(message, encoded, self._size_max)
         if not size and pick is None:
             return None
         loop = asyncio.get_running_loop()
@@ -129,7 +137,7 @@ class Gatherer:
             waiting.timer = loop.call_later(self._linger_s, self._begin, topic)
         waiting.sends.append(each)
         waiting.size += each.size
-        if len(waiting.sends) >= self._batch_size or waiting.size >= REQUEST_SIZE_MAX:
+        if len(waiting.sends) >= self._batch_size or waiting.size >= self._size_max:
             self._begin(topic)
 
     def _begin(self, topic: str) -> None:
@@ -211,7 +219,7 @@ class Gatherer:
                 or not part[0].size
                 or each.kind != part[0].kind
                 or len(part) >= self._batch_size
-                or size + each.size > REQUEST_SIZE_MAX
+                or size + each.size > self._size_max
             ):
                 yield part
                 part, size = [], 0
@@ -287,14 +295,14 @@ def _expire(topic: str, sends: Sequence[_Send]) -> None:
         each.fail(error)
 
 
-def _size_in_request(message: Message, encoded: EncodedMessage) -> int:
+def _size_in_request(message: Message, encoded: EncodedMessage, size_max: int) -> int:
     """About the size of the record of a message; 0 if it must be sent alone."""
     size = RECORD_OVERHEAD + len(encoded.topic) + len(encoded.body) + len(encoded.properties)
     is_alone = (
         message.delay_level
         or encoded.sys_flag
         or len(encoded.properties) > PROPERTIES_MAX
-        or size > REQUEST_SIZE_MAX
+        or size > size_max
         or encoded.topic.startswith(RETRY_PREFIX)
     )
     return 0 if is_alone else size
