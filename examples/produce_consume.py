@@ -13,7 +13,7 @@ import asyncio
 import logging
 import sys
 
-from roquet import Consumer, Producer, SendStatus
+import roquet
 
 NAME_SERVER = "127.0.0.1:9876"
 TOPIC = "example-orders"
@@ -21,29 +21,26 @@ GROUP = "example-billing"
 COUNT = 10
 
 
-async def produce(name_server: str) -> None:
+async def produce(mq: roquet.Client) -> None:
     """Orders of one customer go to one queue, in their order."""
-    async with Producer(name_server, "example-shop") as producer:
-        for number in range(COUNT):
-            customer = f"customer-{number % 3}"
-            result = await producer.send(
-                TOPIC, b"order %d" % number, tags="new", keys=f"o-{number}", sharding_key=customer
-            )
-            if result.status is not SendStatus.SEND_OK:
-                print(
-                    f"stored, but less safely than asked for: {result.status.name} {result.remark}"
-                )
-            print(f"sent      {result.queue} {result.queue_offset}: order {number} of {customer}")
+    for number in range(COUNT):
+        customer = f"customer-{number % 3}"
+        result = await mq.send(
+            TOPIC, b"order %d" % number, tags="new", keys=f"o-{number}", sharding_key=customer
+        )
+        if result.status is not roquet.SendStatus.SEND_OK:
+            print(f"stored, but less safely than asked for: {result.status.name} {result.remark}")
+        print(f"sent      {result.queue} {result.queue_offset}: order {number} of {customer}")
 
 
-async def consume(name_server: str) -> None:
+async def consume(mq: roquet.Client) -> None:
     """As many as were sent."""
     received = 0
-    async with Consumer(name_server, GROUP, {TOPIC: "new"}, "earliest") as consumer:
+    async with mq.consumer(GROUP, {TOPIC: "new"}, start="earliest") as consumer:
         async for message in consumer:
-            async with (
-                message
-            ):  # acknowledged at the end of the block; an exception in it would bring it again
+            # The end of the block acknowledges the message. After an exception in it, which is
+            # logged and not raised, the message comes again later.
+            async with message:
                 print(f"received  {message.queue} {message.queue_offset}: {message.body.decode()}")
             received += 1
             if received == COUNT:
@@ -51,8 +48,9 @@ async def consume(name_server: str) -> None:
 
 
 async def main(name_server: str) -> None:
-    await produce(name_server)
-    await consume(name_server)
+    async with roquet.connect(name_server) as mq:
+        await produce(mq)
+        await consume(mq)
 
 
 if __name__ == "__main__":

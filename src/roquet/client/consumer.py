@@ -113,7 +113,7 @@ class Consumer(SessionUser):
     :param trace: send records of each message to the trace topic, as `Producer` does.
     :param suspend_ms: how long an `ordered` consumer waits before it delivers a failed message
         again, in ms.
-    :param client: `credentials`, `tls`, `client_id`, `runtime`, `hooks` of `ClientConfig`. A
+    :param client: `credentials`, `tls`, `client_id`, `hooks`, `namespace` of `ClientConfig`. A
         broadcasting member needs a `client_id` that is the same after a restart, because it names
         the folder of the offsets (docs/pitfalls.md#trap-65).
     :raises ConfigError: an argument cannot be used; the message names it. `broadcast` needs
