@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, Unpack
 
@@ -25,7 +26,7 @@ from roquet.client._consume.trace import ConsumeTrace
 from roquet.client._net.arguments import check_number
 from roquet.client._net.hooks import ConsumeHooks
 from roquet.client._net.session_user import SessionUser
-from roquet.client._net.tasks import Tasks, each_in_turn, every
+from roquet.client._net.tasks import Tasks, all_together, each_in_turn, every
 from roquet.client._send.trace import TraceSender
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.rebalance_listener import RebalanceListener, check_listener
@@ -235,6 +236,8 @@ class Consumer(SessionUser):
     async def close(self) -> None:
         """Wait for the handlers of `run`, store the offsets, and leave the group.
 
+        What follows the handlers, and a call of the listener, takes 5 s at most.
+
         :raises ClientStateError: a handler of `run` or the listener calls it, which would wait for
             itself; or the consumer was started in another event loop, which still runs.
         """
@@ -258,11 +261,14 @@ class Consumer(SessionUser):
 
     async def _on_close(self) -> None:
         """Store the offsets, then leave the group."""
+        self._prefetch.close()
         self._messages.close()
-        steps: list[Callable[[], Awaitable[object]]] = [self._tasks.close, self._redelivery.finish]
+        last_sends: list[Callable[[], Awaitable[object]]] = [self._redelivery.finish]
         if self._trace is not None:
-            steps.append(self._trace.sender.close)
-        await each_in_turn(*steps, self._member.leave)
+            last_sends.append(self._trace.sender.close)
+        await each_in_turn(
+            self._tasks.close, partial(all_together, *last_sends), self._member.leave
+        )
 
     def stop(self) -> None:
         """Deliver no more messages. What was delivered can still be settled.

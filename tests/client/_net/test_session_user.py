@@ -26,8 +26,10 @@ from roquet.client._net.session_user import SessionUser
 from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.client.pull_consumer import PullConsumer
+from roquet.client.received import ReceivedMessage
 from roquet.client.transactions import TransactionProducer, TransactionState
 from roquet.cluster import Client
+from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
 from tests.client.consumers import fill
 
@@ -227,6 +229,71 @@ def test_a_close_whose_caller_is_cancelled_does_its_other_steps(
     fill(broker, 1)
     cluster.run(run)
     assert cluster.nothing_is_left()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_close_takes_5_s_at_most_and_does_its_work_at_brokers_that_answer(
+    cluster: FakeCluster, broker: FakeBroker, is_known: bool
+) -> None:
+    """It waited for a silent broker with each of the clients, one after the other."""
+    answering = cluster.broker("10.0.2.1:10911", "broker-b")
+    for each in (broker, answering):
+        each.create("T", 1)
+        each.store("T", 0, b"0")
+
+    async def run() -> float:
+        mq = await client_of(cluster, "Client").start()
+        for number in range(5):
+            await mq.producer(f"P{number}").start()
+        consumers = [
+            await mq.consumer(f"G{number}", "T", start="earliest").start() for number in range(3)
+        ]
+        for consumer in consumers:
+            for message in (await consumer.get(), await consumer.get()):
+                message.ack()
+        cluster.sim.network.partition(broker.host.address, CLIENT)
+        if is_known:
+            with pytest.raises(CallTimeout):
+                await consumers[0].commit()
+        began = asyncio.get_running_loop().time()
+        await mq.close()
+        return asyncio.get_running_loop().time() - began
+
+    assert cluster.run(run) < (1 if is_known else 5)
+    stored = [answering.offsets[f"G{number}", "T", 0] for number in range(3)]
+    assert stored == [1, 1, 1]
+    left = [request.fields for request in answering.requests[RequestCode.UNREGISTER_CLIENT]]
+    assert sorted(fields["consumerGroup"] for fields in left if "consumerGroup" in fields) == [
+        "G0", "G1", "G2",
+    ]  # fmt: skip
+    assert cluster.nothing_is_left()
+
+
+def test_the_handlers_of_all_consumers_end_at_the_same_time(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """They had their time one consumer after the other, and those not stopped yet went on."""
+
+    async def handle(_: ReceivedMessage) -> None:
+        handled.append(1)
+        await asyncio.sleep(10)
+
+    async def run() -> float:
+        mq = await client_of(cluster, "Client").start()
+        for number in range(3):
+            consumer = await mq.consumer(f"G{number}", "T", start="earliest").start()
+            runs.append(asyncio.create_task(consumer.run(handle)))
+        await asyncio.sleep(1)
+        began = asyncio.get_running_loop().time()
+        await mq.close()
+        assert all(run.done() for run in runs)
+        return asyncio.get_running_loop().time() - began
+
+    handled: list[int] = []
+    runs: list[asyncio.Task[None]] = []
+    fill(broker, 9)
+    assert cluster.run(run) == pytest.approx(9, abs=0.5)
+    assert len(handled) == 3
 
 
 async def test_another_event_loop_is_told_apart() -> None:

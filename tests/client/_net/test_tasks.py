@@ -11,7 +11,15 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from roquet.client._net.tasks import Tasks, attempt, cancel, deadline_after, every, pause
+from roquet.client._net.tasks import (
+    Tasks,
+    all_together,
+    attempt,
+    cancel,
+    deadline_after,
+    every,
+    pause,
+)
 from roquet.errors import RoquetError
 from tests.simulation.simulation import Simulation
 
@@ -238,3 +246,39 @@ async def test_cancelling_waits_for_tasks_that_end_in_any_way() -> None:
     await cancel()
 
     assert (done.cancelled(), waiting.cancelled()) == (False, True)
+
+
+# several at the same time
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_failure_is_raised_when_all_have_ended(sim: Simulation, count: int) -> None:
+    async def work() -> float:
+        async def wait() -> None:
+            await asyncio.sleep(5)
+
+        with pytest.raises(ValueError, match="unexpected"):
+            await all_together(unexpected, *[wait] * (count - 1))
+        return asyncio.get_running_loop().time()
+
+    began = sim.now_s
+    assert run(sim, work) - began == pytest.approx(5 if count > 1 else 0, abs=0.1)
+
+
+def test_what_is_done_together_is_cancelled_together(sim: Simulation) -> None:
+    async def work() -> list[str]:
+        ended: list[str] = []
+
+        async def wait() -> None:
+            try:
+                await forever()
+            finally:
+                await asyncio.sleep(1)
+                ended.append("ended")
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await all_together(wait, wait)
+        return ended
+
+    assert run(sim, work) == ["ended", "ended"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 from roquet.client._net.broker_calls import BrokerCalls
 from roquet.client._net.broker_requests import BrokerRequests
+from roquet.client._net.close_limit import close_limit, is_closing, limited_s
 from roquet.client._net.heartbeats import Heartbeats
 from roquet.client._net.identity import new_client_id
 from roquet.client._net.name_servers import TIMEOUT_MS, NameServers
@@ -55,6 +57,8 @@ class Session:
         self._connections: dict[str, Connection] = {}
         self.is_closed = False
         """Whether no connection is opened any more."""
+        self._closes_count = 0
+        """How many of those that use this session are being closed now."""
         self._silent_calls: dict[str, int] = {}
         self._outages = Outages(self.name_servers.addresses)
 
@@ -81,6 +85,16 @@ class Session:
             # Closed transports notify their connections in the next turn of the event loop.
             await asyncio.sleep(0)
 
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """What is called in this block belongs to a close: its time is limited."""
+        self._closes_count += 1
+        try:
+            with close_limit():
+                yield
+        finally:
+            self._closes_count -= 1
+
     async def _refresh(self) -> None:
         await self.routes.refresh_all()
         in_use = {at.address for at in self.routes.addresses()}
@@ -103,6 +117,9 @@ class Session:
         :raises ConnectionClosed: there is no connection, or it ended before the answer.
         :raises CallTimeout: there was no answer in time.
         """
+        if self._closes_count:
+            is_away = address in self._outages.away
+            timeout_ms = int(limited_s(timeout_ms / 1000, is_away=is_away) * 1000)
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             connection, timeout_ms = await self._connection(address, timeout_ms)
@@ -174,8 +191,8 @@ class Session:
         if self.is_closed:
             return  # its connections end, whatever the servers do
         self._outages.failed(address, error)
-        if isinstance(error, ConnectionClosed):
-            return
+        if isinstance(error, ConnectionClosed) or is_closing():
+            return  # what others wait for on this connection may have more time than a close
         self._silent_calls[address] = self._silent_calls.get(address, 0) + 1
         if self._silent_calls[address] >= SILENT_CALLS_MAX:
             del self._silent_calls[address]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import ClassVar, Self, Unpack
 
 from roquet.client._net.hooked_session import session_of
 from roquet.client._net.session import Session
-from roquet.client._net.tasks import cancel, each_in_turn
+from roquet.client._net.tasks import all_together, cancel, each_in_turn
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.errors import ClientStateError, ConfigError
 
@@ -128,6 +130,10 @@ class SessionUser:
     async def close(self) -> None:
         """End the work, and close the connections that no other client shares.
 
+        First it waits for handlers that are at work, as long as their `run` allows, and for sends
+        that are gathered. What follows takes 5 s at most, also if servers do not answer: offsets
+        are stored and groups are left at those that do.
+
         A second call waits for the first one. If the caller is cancelled, the step that is under
         way is given up and the others are done.
 
@@ -143,28 +149,48 @@ class SessionUser:
             return
         for client in (self, *self._guests):
             client._check_close()
+        if self._closing is None:
+            self._require_open()
+        await self._close(self._drain)
+
+    async def _close(self, *first: Callable[[], Awaitable[object]]) -> None:
+        """Close this, or wait until whoever does so has ended.
+
+        :param first: steps before the work of this client is ended.
+        """
         if self._closing is not None:
             await asyncio.shield(self._closing)
+        if self._loop is None:
             return
-        self._require_open()
-        self._closing = asyncio.get_running_loop().create_future()
+        self._closing = self._loop.create_future()
         try:
-            await self._close()
+            # Not in a task of its own: the end of `asyncio.run` cancels that, perhaps before it
+            # begins.
+            await each_in_turn(self._end_start, *first, self._finish)
         finally:
             self._closing.set_result(None)
 
-    async def _close(self) -> None:
-        # Not in a task of its own: the end of `asyncio.run` cancels that, perhaps before it begins.
+    async def _drain(self) -> None:
+        """First of all: handlers that end now may still use all clients of the session."""
+        clients = (self, *reversed(self._guests))
+        await all_together(*(client._on_closing for client in clients))
+
+    async def _finish(self) -> None:
         guests = list(reversed(self._guests))
-        await each_in_turn(
-            self._end_start,
-            self._on_closing,
-            # First of all clients: handlers that end now may still use the other clients.
-            *(guest._on_closing for guest in guests),
-            *(guest.close for guest in guests),
-            self._on_close,
-            self._end_session,
-        )
+        kinds: dict[type[SessionUser], list[SessionUser]] = {}
+        for guest in guests:
+            kinds.setdefault(type(guest), []).append(guest)
+        with self._session.closing():
+            await each_in_turn(
+                *(
+                    partial(all_together, *(guest._close for guest in kind))
+                    for kind in kinds.values()
+                ),
+                # Those whose tasks were cancelled before they began.
+                *(guest._close for guest in guests),
+                self._on_close,
+                self._end_session,
+            )
 
     async def _end_start(self) -> None:
         if self._starting is not None:
@@ -189,7 +215,7 @@ class SessionUser:
     async def _on_closing(self) -> None:
         """What a class does first when it or its session is closed, while others work.
 
-        It may be called twice.
+        It may be called twice, or not at all if the close is cancelled.
         """
 
     async def _on_close(self) -> None:

@@ -64,6 +64,21 @@ async def each_in_turn(*steps: Callable[[], Awaitable[object]]) -> None:
             stack.push_async_callback(step)
 
 
+async def all_together(*works: Callable[[], Awaitable[object]]) -> None:
+    """Await all at the same time, also if some fail; then raise the first failure.
+
+    If the caller is cancelled, all of them are, and are waited for.
+    """
+    if len(works) == 1:
+        # Not in a task: a task that is cancelled before it begins does nothing.
+        await works[0]()
+        return
+    outcomes = await asyncio.gather(*(work() for work in works), return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
 async def every(period_s: float, work: Callable[[], Awaitable[object]], what: str) -> None:
     """Run `work` every `period_s` seconds, forever.
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, Self, TypeAlias
 
+from roquet.client._net.close_limit import limited_s
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import Tasks, pause
 from roquet.client._send.encoded_message import EncodedMessage
@@ -116,7 +117,7 @@ class TraceSender:
         self._is_closing = True
         self._filled.set()
         self._due.set()
-        await self._tasks.finish(FLUSH_S_MAX)
+        await self._tasks.finish(limited_s(FLUSH_S_MAX))
         if self._waiting:
             log.warning(
                 "trace records not sent, the client is closed: group=%s topic=%s records=%d",
