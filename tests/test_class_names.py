@@ -19,6 +19,7 @@ MIRRORS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "AdminClient": (("roquet.admin.cluster", "roquet.sync.admin"), BLOCKING),
     "Client": (("roquet.cluster", "roquet.sync.cluster"), BLOCKING),
     "Consumer": (("roquet.client.consumer", "roquet.sync.consumer"), BLOCKING),
+    "ConsumerOptions": (("roquet.client.consumer", "roquet.sync.consumer"), BLOCKING),
     "Message": (("roquet.compat.rocketmq.messages", "roquet.protocol.records.message"), COMPAT),
     "Phase": (HA_STREAM, "What a connection does is a question to either end."),
     "Producer": (
@@ -26,6 +27,10 @@ MIRRORS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
         f"{BLOCKING} {COMPAT}",
     ),
     "PullConsumer": (("roquet.client.pull_consumer", "roquet.sync.pull_consumer"), BLOCKING),
+    "RebalanceListener": (
+        ("roquet.client.rebalance_listener", "roquet.sync.rebalance_listener"),
+        BLOCKING,
+    ),
     "ReceivedMessage": (("roquet.client.received", "roquet.compat.rocketmq.messages"), COMPAT),
     "Rules": (HA_STREAM, "Either end is built with its settings."),
     "SendResult": (("roquet.client.send_result", "roquet.compat.rocketmq.producers"), COMPAT),

@@ -22,6 +22,7 @@ CLASSES: Final = [
     (roquet.PullConsumer, sync.PullConsumer),
     (AdminClient, sync.AdminClient),
 ]
+LISTENERS: Final = (roquet.RebalanceListener, sync.RebalanceListener)
 INSTEAD: Final[Mapping[str, str]] = {
     "SessionUser": "BlockingUser[Any]",
     "AsyncIterator[": "Iterator[",
@@ -67,7 +68,7 @@ def positional(function: Any) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("ours", "blocking"), CLASSES)
+@pytest.mark.parametrize(("ours", "blocking"), [*CLASSES, LISTENERS])
 def test_every_public_name_is_in_both(ours: type, blocking: type) -> None:
     attributes = {"config"} if issubclass(ours, SessionUser) else set()
 
@@ -76,7 +77,7 @@ def test_every_public_name_is_in_both(ours: type, blocking: type) -> None:
 
 METHODS: Final = [
     pytest.param(member, public(blocking).get(name), id=f"{ours.__name__}.{name}")
-    for ours, blocking in CLASSES
+    for ours, blocking in [*CLASSES, LISTENERS]
     for name, member in public(ours).items()
     if callable(member)
 ]

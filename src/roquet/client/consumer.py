@@ -47,8 +47,8 @@ CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
 DRAIN_TIMEOUT_MS: Final = 30_000
 
 
-class ConsumerOptions(ClientOptions, total=False):
-    """The keyword arguments of `Consumer`, for callers that pass them on."""
+class MemberOptions(ClientOptions, total=False):
+    """The keyword arguments of `Consumer` that are the same in `roquet.sync`."""
 
     ordered: bool
     broadcast: bool
@@ -60,9 +60,14 @@ class ConsumerOptions(ClientOptions, total=False):
     consume_timeout_ms: int | None
     offsets_folder: str | Path | None
     auto_commit: bool
-    listener: RebalanceListener | None
     trace: bool | str
     suspend_ms: int
+
+
+class ConsumerOptions(MemberOptions, total=False):
+    """The keyword arguments of `Consumer`, for callers that pass them on."""
+
+    listener: RebalanceListener | None
 
 
 class Consumer(SessionUser):

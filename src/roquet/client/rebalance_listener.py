@@ -29,6 +29,11 @@ class RebalanceListener:
     does not await. All other methods may be called.
     """
 
+    @property
+    def _log_name(self) -> str:
+        """What logs call this listener."""
+        return type(self).__name__
+
     async def queues_assigned(self, queues: frozenset[MessageQueue]) -> None:
         """Called when this member has got queues. They are pulled when the call has ended.
 

@@ -13,6 +13,7 @@ from roquet.sync.cluster import Client, connect
 from roquet.sync.consumer import Consumer
 from roquet.sync.producer import Producer
 from roquet.sync.pull_consumer import PullConsumer
+from roquet.sync.rebalance_listener import RebalanceListener
 from roquet.sync.transactions import TransactionProducer
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Consumer",
     "Producer",
     "PullConsumer",
+    "RebalanceListener",
     "TransactionProducer",
     "connect",
 ]

@@ -9,7 +9,6 @@ from roquet import cluster
 from roquet.client._consume.offsets import Start
 from roquet.client._consume.topic_patterns import Topics
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
-from roquet.client.consumer import ConsumerOptions
 from roquet.client.producer import (
     TIMEOUT_MS,
     BatchOptions,
@@ -25,7 +24,7 @@ from roquet.cluster import DEFAULT_GROUP
 from roquet.protocol.records.message import Message
 from roquet.sync.admin import AdminClient
 from roquet.sync.blocking_user import BlockingUser
-from roquet.sync.consumer import Consumer
+from roquet.sync.consumer import Consumer, ConsumerOptions
 from roquet.sync.producer import Producer, taken_here
 from roquet.sync.pull_consumer import PullConsumer
 from roquet.sync.transactions import Check, TransactionProducer

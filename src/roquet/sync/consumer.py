@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self, TypeAlias, Unpack
+from typing import Any, Self, TypeAlias, Unpack, cast
 
 from roquet.client import consumer
 from roquet.client._consume.offsets import Start, Where
 from roquet.client._consume.topic_patterns import Topics
 from roquet.client.config import ClientConfig, NameServers
-from roquet.client.consumer import DRAIN_TIMEOUT_MS, ConsumerOptions
+from roquet.client.consumer import DRAIN_TIMEOUT_MS, MemberOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql
 from roquet.common.callables import check_handler
@@ -22,11 +22,18 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.sync.background_loop import Work
 from roquet.sync.blocking_user import BlockingUser, underneath
 from roquet.sync.callbacks import check_plain
+from roquet.sync.rebalance_listener import ListenerInThreads, RebalanceListener
 
 __all__ = ["Consumer"]
 
 Handler: TypeAlias = Callable[[ReceivedMessage], object]
 """Handles a message. Its end acknowledges the message, an exception has it delivered again."""
+
+
+class ConsumerOptions(MemberOptions, total=False):
+    """The keyword arguments of `Consumer`, for callers that pass them on."""
+
+    listener: RebalanceListener | None
 
 
 class Consumer(BlockingUser[consumer.Consumer]):
@@ -37,7 +44,8 @@ class Consumer(BlockingUser[consumer.Consumer]):
                 with message:
                     book(message.body)
 
-    The arguments are those of `roquet.Consumer`. Several threads may iterate over one consumer at
+    The arguments are those of `roquet.Consumer`; `listener` is a `roquet.sync.RebalanceListener`.
+    Several threads may iterate over one consumer at
     the same time; each acknowledges its own messages. Any thread may settle a message.
 
     :raises ConfigError: an argument cannot be used; the message names it.
@@ -54,7 +62,12 @@ class Consumer(BlockingUser[consumer.Consumer]):
     ) -> None:
         shared, owner = underneath(name_server)
         threads = CallbackThreads("roquet-handler")
-        super().__init__(consumer.Consumer(shared, group, topics, start, **options), owner, threads)
+        listener = options.get("listener")
+        self._listener = None if listener is None else ListenerInThreads(listener, threads)
+        asynchronous = cast(consumer.ConsumerOptions, {**options, "listener": self._listener})
+        super().__init__(
+            consumer.Consumer(shared, group, topics, start, **asynchronous), owner, threads
+        )
         self._callbacks = threads
 
     def stop(self) -> None:
@@ -196,11 +209,20 @@ class Consumer(BlockingUser[consumer.Consumer]):
 
     def subscribe(self, topic: str, filter: str | Sql = "*") -> None:  # noqa: A002 - API
         """Subscribe to one more topic, or change the filter of a topic."""
+        self._require_no_listener("subscribe")
         self._call(self._client.subscribe, topic, filter)
 
     def unsubscribe(self, topic: str) -> None:
         """Give up a topic: its queues go, and their offsets are stored."""
+        self._require_no_listener("unsubscribe")
         self._call(self._client.unsubscribe, topic)
+
+    def _require_no_listener(self, method: str) -> None:
+        if self._listener is not None and self._listener.is_caller:
+            raise ClientStateError(
+                f"{method}() waits for the rebalance listener, so the listener cannot wait for it: "
+                "call it in a thread that the listener does not join"
+            )
 
     def subscriptions(self) -> dict[str, str | Sql]:
         """The topics that are subscribed now, those of patterns included, with their filters."""

@@ -80,7 +80,7 @@ class RebalanceCalls:
         streak: FailureStreak,
     ) -> None:
         """Wait until the listener has ended, at most `LISTENER_S_MAX`. Failures are logged."""
-        name = f"{type(self._listener).__name__}.{method.__name__}"
+        name = f"{self._listener._log_name}.{method.__name__}"
         call = self._tasks.start(self._run(method, name, queues, streak), f"call {name}")
         self._caller = call
         try:
