@@ -75,6 +75,18 @@ def test_a_topic_that_is_waited_for_is_named_and_the_retry_topic_is_not(
     assert "group=G topic=later" in line
 
 
+def test_a_topic_that_a_send_has_just_created_is_there_when_the_member_has_started(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def consume() -> set[str]:
+        asyncio.get_running_loop().call_later(0.008, cluster.create, "fresh", broker.name, 2)
+        async with consumer(cluster, "fresh") as c:
+            return {queue.topic for queue in c.assigned()}
+
+    assert "fresh" in cluster.run(consume)
+    assert [line for line in caplog.messages if line.startswith("topic not found")] == []
+
+
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 0, 3_600_000])
 def test_offsets_are_stored_every_five_seconds_whatever_the_wall_clock_says(
     cluster: FakeCluster, broker: FakeBroker, jump_ms: int

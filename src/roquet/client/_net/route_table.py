@@ -41,6 +41,7 @@ _CREATED_WAITS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
 A broker acknowledges the send that creates a topic, and registers the topic afterwards: within 1 to
 8 ms if the broker is idle. About a second covers a busy broker, and keeps a wrong name no puzzle.
 """
+CREATED_TRIES: Final = len(_CREATED_WAITS_S) + 1
 _SMALL: Final = 64 * 1024
 """Routes of up to this many bytes, those of 300 brokers, are parsed on the event loop in some ms.
 Larger ones are parsed in a thread: one of 6 MB takes half a second and would block the loop."""
@@ -124,12 +125,13 @@ class RouteTable:
             )
         return self._known[topic]
 
-    async def refresh_created(self, topic: str) -> Route:
+    async def refresh_created(self, topic: str, tries: int = CREATED_TRIES) -> Route:
         """As `refresh`, for a topic that may have just been created by a send of another client.
 
-        :raises RouteNotFound: no route after about a second.
+        :param tries: how often a name server is asked; all tries take about a second, 4 take 0.2 s.
+        :raises RouteNotFound: no route after so many tries.
         """
-        for wait_s in _CREATED_WAITS_S:
+        for wait_s in _CREATED_WAITS_S[: tries - 1]:
             try:
                 return await self.refresh(topic)
             except RouteNotFound:
