@@ -135,7 +135,7 @@ def measured(
             case Kind.FIRST:
                 done = driver.do("count", 1)
             case Kind.CONSUME | Kind.COLD:
-                done = driver.do("count", STORED)
+                done = driver.do("count", load.count)
         from_start_ms = (time.perf_counter() - began_s) * 1e3
         reading = meter.reading(load, client, number, done, from_start_ms)
         driver.end()

@@ -45,9 +45,8 @@ STORED: Final = 100_000
 """Messages, that a consumer finds and that a cold script sends."""
 BATCH: Final = 32
 GATHERED: Final = 1000
-"""Sends at a time that are gathered; `linger_ms` waits for others if there are fewer."""
-COLD_WAYS: Final = {Client.JAVA: Way.ASYNC}
-"""The faster of a client's two ways; the load's own for the others."""
+"""Sends at a time that are gathered; `linger_ms` waits for others if there are fewer. And messages
+of a large batch: some 1 MiB, of 4 MiB that a request may have."""
 NO_BATCHES: Final = tuple(client for client in Client if client is not Client.CPP)
 """The C++ client compresses a batch as a whole, and brokers store it as one message."""
 
@@ -62,6 +61,11 @@ class Load:
     way: Way
     under_way: int
     clients: tuple[Client, ...] = tuple(Client)
+
+    @property
+    def count(self) -> int:
+        """Requests, or messages to consume, for `STORED` messages."""
+        return STORED // self.under_way if self.way is Way.BATCH else STORED
 
 
 LOADS: Final = (
@@ -81,11 +85,14 @@ LOADS: Final = (
         GATHERED,
         (Client.ROQUET, Client.UVLOOP, Client.JAVA),
     ),
+    Load("cold_batch", "the same, lists of 1000", Kind.COLD, Way.BATCH, GATHERED, NO_BATCHES),
 )
 
 
 def way_of(load: Load, client: Client) -> Way:
-    return COLD_WAYS.get(client, load.way) if load.kind is Kind.COLD else load.way
+    """The load's own; one by one, a cold Java has its faster way."""
+    is_one_by_one = load.kind is Kind.COLD and load.way is not Way.BATCH
+    return Way.ASYNC if is_one_by_one and client is Client.JAVA else load.way
 
 
 def find_loads(names: str) -> list[Load]:
