@@ -45,12 +45,14 @@ def command(client: Client) -> tuple[str, ...]:
             return (sys.executable, "-P", str(HERE / "client_roquet.py"))
 
 
-def environment(client: Client, home: Path) -> dict[str, str]:
-    """Logs go below `home`."""
+def environment(client: Client, home: Path, source: Path | None) -> dict[str, str]:
+    """Logs go below `home`. `source`: the `src` folder of another state of roquet."""
     given = PYTHON | {"HOME": str(home), "JAVA_TOOL_OPTIONS": f"-Duser.home={home}"}
     given |= {"NAMESRV_ADDR": "", "ROCKETMQ_GO_LOG_LEVEL": "error"}
     if client is Client.CPP:
         given["PYTHONPATH"] = str(python_packages("client-cpp", HERE / "client" / "cpp"))
+    elif source is not None:
+        given["PYTHONPATH"] = str(source)
     return os.environ | given
 
 
@@ -58,7 +60,14 @@ class Driver:
     """Running from construction to the end of its `with` block."""
 
     def __init__(
-        self, client: Client, names: str, topic: str, way: Way, under_way: int, home: Path
+        self,
+        client: Client,
+        names: str,
+        topic: str,
+        way: Way,
+        under_way: int,
+        home: Path,
+        source: Path | None = None,
     ):
         home.mkdir(parents=True, exist_ok=True)
         self._client = client
@@ -68,7 +77,7 @@ class Driver:
             self._process = subprocess.Popen(
                 [*command(client), names, topic, way, str(under_way), *loop],
                 cwd=home,
-                env=environment(client, home),
+                env=environment(client, home, source),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

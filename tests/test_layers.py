@@ -65,9 +65,9 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "compat": {"rocketmq": ""},
         "storetool": {"read": "files", "check": "files read state"},
         "client": {
-            "_net": "config hook received",
-            "_send": "_net received send_result",
-            "_consume": "_net _send hook rebalance_listener received selector",
+            "_net": "config hook metrics received",
+            "_send": "_net counters metrics received send_result",
+            "_consume": "_net _send hook metrics rebalance_listener received selector",
         },
         "broker": {
             "config": "",

@@ -31,3 +31,19 @@ def test_what_is_no_batch_is_refused_as_by_the_asyncio_client(mq: sync.Client) -
         mq.send_batch(7)  # type: ignore[arg-type]
     with mq.producer() as producer, pytest.raises(MessageError, match="messages is 7"):
         producer.send_batch(7)  # type: ignore[arg-type]
+
+
+def test_any_thread_may_ask_for_metrics(mq: sync.Client, topic: str) -> None:
+    found: list[int] = []
+
+    def ask() -> None:
+        found.append(mq.metrics().producers["of-threads"].sent)
+
+    with mq.producer("of-threads") as producer:
+        producer.send(topic, b"1")
+        assert producer.metrics().producers["of-threads"].sent == 1
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    assert found == [1]
+    assert mq.metrics().producers["of-threads"].sent == 1

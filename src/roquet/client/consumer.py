@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from roquet.allocation import AllocationStrategy, Averagely, check_strategy
 from roquet.client._consume.context import MemberContext
@@ -37,6 +37,9 @@ from roquet.common.stop_signals import stopping_on
 from roquet.errors import CallTimeout, ClientStateError, ConfigError
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue, check_group, check_queue
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import PartMetrics
 
 __all__ = ["Consumer", "ReceivedMessage"]
 
@@ -255,6 +258,9 @@ class Consumer(SessionUser):
             raise ClientStateError(
                 "close() waits for the handlers, so none of them can call it: call stop()"
             )
+
+    def _own_metrics(self) -> PartMetrics:
+        return self._member.metrics(self._messages.in_progress.count)
 
     async def _on_closing(self) -> None:
         self._prefetch.stop()

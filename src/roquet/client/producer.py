@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from roquet.client._net.arguments import check_number
 from roquet.client._net.broker_requests import CheckBackHandler
@@ -50,6 +50,9 @@ from roquet.protocol.records.message import (
     wrong_type,
 )
 from roquet.protocol.remoting.frame import FRAME_SIZE_MAX
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import PartMetrics
 
 __all__ = ["Producer", "SendResult", "SendStatus"]
 
@@ -205,6 +208,9 @@ class Producer(SessionUser):
         self._session.membership.join_as_producer(self._group, self._on_check_back)
         self._has_joined = True
 
+    def _own_metrics(self) -> PartMetrics:
+        return self._sender.metrics(self._names.plain(self._group))
+
     async def _on_close(self) -> None:
         # Sends that come from now on do not wait: nobody would flush them.
         gatherer, self._gatherer = self._gatherer, None
@@ -269,11 +275,15 @@ class Producer(SessionUser):
         encoded = self._encoder.encode(message)
         pick = pick_of(encoded.topic, sharding_key, queue, self._names)
         time_ms = self._timeout_or_default(timeout_ms)
-        if self._gatherer is not None:
-            gathered = self._gatherer.begin(message, encoded, time_ms, pick)
-            if gathered is not None:
-                return await gathered
-        (result,) = await self._sender.send(encoded, time_ms, pick)
+        try:
+            if self._gatherer is not None:
+                gathered = self._gatherer.begin(message, encoded, time_ms, pick)
+                if gathered is not None:
+                    return await gathered
+            (result,) = await self._sender.send(encoded, time_ms, pick)
+        except BaseException as error:
+            self._sender.counters.failed(error)
+            raise
         return result
 
     async def flush(self) -> None:
@@ -327,9 +337,14 @@ class Producer(SessionUser):
     ) -> list[SendResult]:
         encoded_batches = self._encoder.encode_batches(messages)
         pick = pick_of(encoded_batches[0].topic, sharding_key, queue, self._names)
+        time_ms = self._timeout_or_default(timeout_ms)
         results: list[SendResult] = []
-        for encoded in encoded_batches:
-            results += await self._sender.send(encoded, self._timeout_or_default(timeout_ms), pick)
+        try:
+            for encoded in encoded_batches:
+                results += await self._sender.send(encoded, time_ms, pick)
+        except BaseException as error:
+            self._sender.counters.failed(error, len(messages) - len(results))
+            raise
         return results
 
     async def send_one_way(
@@ -363,7 +378,11 @@ class Producer(SessionUser):
     ) -> str:
         encoded = self._encoder.encode(message)
         pick = pick_of(encoded.topic, sharding_key, queue, self._names)
-        await self._sender.send_one_way(encoded, self._timeout_ms, pick)
+        try:
+            await self._sender.send_one_way(encoded, self._timeout_ms, pick)
+        except BaseException as error:
+            self._sender.counters.failed(error)
+            raise
         return encoded.unique_keys[0]
 
     async def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
@@ -453,12 +472,23 @@ class Producer(SessionUser):
     async def _send_told(
         self, message: Message, send: Callable[[Message], Awaitable[list[SendResult]]]
     ) -> SendResult:
-        """Send one message, and tell the hooks."""
+        """Send one message, tell the hooks, and count a failure.
+
+        :param send: encodes the message when it is called, and sends it when it is awaited.
+        """
         if self._hooks is None:
-            (result,) = await send(message)
-            return result
+            return await self._counted(send(message))
         with self._hooks.sending(message) as event:
-            (result,) = event.results = await send(event.messages[0])
+            result = await self._counted(send(event.messages[0]))
+            event.results = (result,)
+        return result
+
+    async def _counted(self, sending: Awaitable[list[SendResult]]) -> SendResult:
+        try:
+            (result,) = await sending
+        except BaseException as error:
+            self._sender.counters.failed(error)
+            raise
         return result
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Literal, TypeAlias, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, get_args
 
 from roquet.client._consume.pull_request import HOLD_SWEEP_MS, pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
@@ -17,6 +18,7 @@ from roquet.client._net.routes import (
 )
 from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
+from roquet.client.counters import count_failure
 from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.common.java import INT_MAX, LONG_MAX, LONG_MIN
 from roquet.errors import ConfigError
@@ -32,6 +34,9 @@ from roquet.protocol.records.message import (
 )
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import PartMetrics
 
 __all__ = ["PullConsumer", "PullResult", "PullStatus", "ReadFrom"]
 
@@ -97,6 +102,16 @@ class PullConsumer(SessionUser):
         self._uncompressed_max = uncompressed_max
         self._checked: set[Subscription] = set()
         self._suggested: dict[MessageQueue, int] = {}
+        self._pulls = 0
+        self._pulled_bytes = 0
+        self._failures: dict[str, int] = {}
+
+    def _own_metrics(self) -> PartMetrics:
+        from roquet.client.metrics import PullConsumerMetrics
+
+        return PullConsumerMetrics(
+            self._names.plain(self._group), self._pulls, self._pulled_bytes, dict(self._failures)
+        )
 
     def _full(self, queue: MessageQueue) -> MessageQueue:
         """A queue with the full name of its topic.
@@ -205,13 +220,15 @@ class PullConsumer(SessionUser):
         check_number("max_messages", max_messages, 1, INT_MAX)
         subscription = subscription_to(queue.topic, tags)
         await self._check(subscription)
-        at, response = await self._session.brokers.call(
-            queue,
-            self._request(queue, offset, max_messages, subscription, hold_ms),
-            self._timeout_ms + (hold_ms + HOLD_SWEEP_MS if hold_ms else 0),
-            partial(self._addresses, queue),
-        )
-        return self._result(queue, response, at, subscription)
+        request = self._request(queue, offset, max_messages, subscription, hold_ms)
+        with self._counting_failures():
+            at, response = await self._session.brokers.call(
+                queue,
+                request,
+                self._timeout_ms + (hold_ms + HOLD_SWEEP_MS if hold_ms else 0),
+                partial(self._addresses, queue),
+            )
+            return self._result(queue, response, at, subscription)
 
     async def pull_all(
         self,
@@ -234,13 +251,22 @@ class PullConsumer(SessionUser):
         check_number("max_messages", max_messages, 1, INT_MAX)
         subscription = subscription_to(queue.topic, tags)
         await self._check(subscription)
-        at, responses = await self._session.brokers.call_all(
-            queue,
-            [self._request(queue, offset, max_messages, subscription, 0) for offset in offsets],
-            self._timeout_ms,
-            partial(self._addresses, queue),
-        )
-        return [self._result(queue, response, at, subscription) for response in responses]
+        requests = [
+            self._request(queue, offset, max_messages, subscription, 0) for offset in offsets
+        ]
+        with self._counting_failures(len(requests)):
+            at, responses = await self._session.brokers.call_all(
+                queue, requests, self._timeout_ms, partial(self._addresses, queue)
+            )
+            return [self._result(queue, response, at, subscription) for response in responses]
+
+    @contextmanager
+    def _counting_failures(self, pulls: int = 1) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            count_failure(self._failures, error, pulls)
+            raise
 
     def _request(
         self,
@@ -268,6 +294,8 @@ class PullConsumer(SessionUser):
         # A slave that found nothing may only lag: the next pull goes to the master again.
         found = result.status is PullStatus.FOUND or at.is_master
         self._suggested[queue] = result.suggested_broker_id if found else MASTER_ID
+        self._pulls += 1
+        self._pulled_bytes += len(result.body)
         return result
 
     async def _check(self, subscription: Subscription) -> None:

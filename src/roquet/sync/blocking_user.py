@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 from weakref import WeakSet
 
 from roquet.client._net.session_user import SessionUser
@@ -15,6 +15,9 @@ from roquet.common.callback_threads import CallbackThreads
 from roquet.errors import ClientStateError
 from roquet.sync.background_loop import BackgroundLoop, check_may_block, join_loop, leave_loop
 from roquet.sync.callbacks import Caller
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import ClientMetrics
 
 C = TypeVar("C", bound=SessionUser)
 P = ParamSpec("P")
@@ -121,6 +124,10 @@ class BlockingUser(Generic[C]):
                 "of them can call it: call it in another thread; to end a `run`, call the "
                 "consumer's stop()"
             )
+
+    def metrics(self) -> ClientMetrics:
+        """What this client has done so far, and has at hand now. No server is asked."""
+        return self._call_plain(self._client.metrics)
 
     def _leave(self) -> bool:
         """The client is closed. Returns whether that ends the loop."""

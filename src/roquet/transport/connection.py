@@ -58,6 +58,7 @@ class Connection(Wire):
         "dispatcher",
         "fast_paths",
         "later",
+        "received_bytes",
     )
 
     def __init__(
@@ -80,6 +81,7 @@ class Connection(Wire):
         self._frame_began = self.last_active
         self._read_progress = PeerReadProgress(self.last_active)
         self.calls = Calls(self, encode)
+        self.received_bytes = 0
         self.later = LaterAnswers(self)
         self.fast_paths = FastPaths(self, fast_paths or {})
         self.dispatcher = Dispatcher(self, handlers, self.fast_paths, self.calls, self.later)
@@ -102,6 +104,7 @@ class Connection(Wire):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._heard_at = now = self._loop.time()
+        self.received_bytes += len(data)
         is_going_on = bool(self._frames.pending)
         try:
             frames = self._frames.feed(data)

@@ -92,6 +92,11 @@ class Wire(asyncio.Protocol):
         return self._gathered_size + self._transport.get_write_buffer_size()
 
     @property
+    def sent_bytes(self) -> int:
+        """Bytes that were sent so far; the peer may not have read the last of them."""
+        return self._sent
+
+    @property
     def is_held_back(self) -> bool:
         """Whether no more requests are answered until the peer reads."""
         return self._is_full and self.is_server

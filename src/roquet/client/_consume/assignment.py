@@ -7,7 +7,7 @@ import logging
 import reprlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.fetcher import BUSY_CHECK_S, QueueFetcher
@@ -21,6 +21,9 @@ from roquet.client._net.tasks import Tasks, attempt, cancel
 from roquet.errors import ConfigError, RoquetError
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.records.message import MessageQueue
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import QueueMetrics
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +99,16 @@ class Assignment:
         if locks is None:
             return state
         return replace(state, locked_ms=locks.locked_ms(queue), is_locked=locks.has(queue))
+
+    def metrics(self) -> dict[MessageQueue, QueueMetrics]:
+        """The metrics of each assigned queue."""
+        waiting = self._context.prefetch.next_offsets()
+        return {
+            queue: running.fetcher.metrics(
+                waiting.get(running.fetcher.process_queue), self._offsets.last_stored(queue)
+            )
+            for queue, running in self._running.items()
+        }
 
     # what the application asks for
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.prefetch import Delivery
@@ -32,6 +32,9 @@ from roquet.protocol.bodies.tables import Route, Subscription
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.command import Command
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import QueueMetrics
 
 log = logging.getLogger(__name__)
 
@@ -177,6 +180,26 @@ class QueueFetcher:
             is_dropped=process_queue.dropped,
         )
 
+    def metrics(self, waiting: int | None, committed: int | None) -> QueueMetrics:
+        """The metrics of the queue.
+
+        :param waiting: the lowest offset of its messages that wait for the application.
+        :param committed: the offset that this member stored last.
+        """
+        from roquet.client.metrics import QueueMetrics
+
+        offset = self.consumer_offset()
+        return QueueMetrics(
+            self._position.offset if waiting is None else waiting,
+            offset,
+            committed,
+            None if self._end is None else max(0, self._end[0] - offset),
+            self.process_queue.count,
+            self.process_queue.size,
+            self._pulled_ms,
+            self._is_paused,
+        )
+
     def _on_done(self) -> None:
         self._done_ms = self._context.session.runtime.now_ms()
         self._changed.set()
@@ -253,10 +276,12 @@ class QueueFetcher:
             for record in self._without_repeats(result, address)
             if not self.process_queue.has(record.queue_offset)
         ]
+        size_before = self.process_queue.size
         self.process_queue.take(
             ((record.queue_offset, len(record.body)) for record in records), result.next_offset
         )
         self._counters.pulled += len(records)
+        self._counters.pulled_bytes += self.process_queue.size - size_before
         bounds = (result.min_offset, result.max_offset)
         for record in records:
             self._context.prefetch.put(

@@ -93,6 +93,9 @@ class LocalOffsets:
         self._has_changes = True
         await attempt(self.persist(), "saving offsets")
 
+    def last_stored(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
     def forget(self, queue: MessageQueue) -> None:
         """Let the next `commit` store even a lower offset. Nothing is cached here."""
         self._may_fall.add(queue)

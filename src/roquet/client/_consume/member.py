@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
@@ -16,6 +16,9 @@ from roquet.client._net.tasks import Tasks, each_in_turn, every
 from roquet.common.loop_time import now_s
 from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData
 from roquet.protocol.records.message import MessageQueue
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import ConsumerMetrics
 
 STORE_PERIOD_S: Final = 5.0
 LOCKS_CHECK_S: Final = 1.0
@@ -83,6 +86,24 @@ class Member:
                 LOCKS_CHECK_S, self._rebalancer.drop_unlocked, "dropping queues without lock"
             )
             self._tasks.start(lost, f"lost locks of {group}")
+
+    def metrics(self, in_progress: int) -> ConsumerMetrics:
+        """The metrics of this member.
+
+        :param in_progress: messages that the application has now.
+        """
+        from roquet.client.metrics import ConsumerMetrics
+
+        names = self._session.names
+        topics = self._context.statistics.metrics()
+        queues = self.assignment.metrics()
+        return ConsumerMetrics(
+            names.plain(self._context.group),
+            {names.plain(topic): each for topic, each in topics.items()},
+            self._rebalancer.changes,
+            in_progress,
+            {names.plain_queue(queue): each for queue, each in queues.items()},
+        )
 
     def _consume_status(self) -> dict[str, dict[str, Any]]:
         """Rates of each topic of the group, for administrators."""

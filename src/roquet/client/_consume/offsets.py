@@ -48,6 +48,9 @@ class OffsetStore(Protocol):
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Store `offset`, even if it is lower than the stored one."""
 
+    def last_stored(self, queue: MessageQueue) -> int | None:
+        """The offset that `commit` or `reset` stored last since `forget`; None if none did."""
+
     def forget(self, queue: MessageQueue) -> None:
         """Drop what is cached about a queue: the next `commit` stores even a lower offset."""
 
@@ -112,6 +115,10 @@ class BrokerOffsets:
         """
         self.forget(queue)
         await self.commit(queue, lambda: offset)
+
+    def last_stored(self, queue: MessageQueue) -> int | None:
+        stored = self._stored.get(queue)
+        return None if stored is None or stored.offset < 0 else stored.offset
 
     def forget(self, queue: MessageQueue) -> None:
         """Drop the cached offset: the queue's next owner, or this one, may commit a lower one.

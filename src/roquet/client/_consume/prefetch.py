@@ -211,6 +211,17 @@ class PrefetchBuffer:
             (each.record.queue_offset for each in self._waiting_of(process_queue)), default=None
         )
 
+    def next_offsets(self) -> dict[ProcessQueue, int]:
+        """As `next_offset`, of all queues of which messages wait here."""
+        found: dict[ProcessQueue, int] = {}
+        for delivery in self._all_waiting():
+            offset = delivery.record.queue_offset
+            found[delivery.process_queue] = min(found.get(delivery.process_queue, offset), offset)
+        return found
+
+    def _all_waiting(self) -> Iterator[Delivery]:
+        return chain(self._deliveries, *self._set_aside.values())
+
     def _waiting_of(self, process_queue: ProcessQueue) -> Iterator[Delivery]:
         waiting = chain(self._deliveries, self._set_aside.get(process_queue, ()))
         return (each for each in waiting if each.process_queue is process_queue)
@@ -316,6 +327,9 @@ class OrderedPrefetchBuffer(PrefetchBuffer):
 
     def _waiting_of(self, process_queue: ProcessQueue) -> Iterator[Delivery]:
         return chain(super()._waiting_of(process_queue), self._waiting.get(process_queue, ()))
+
+    def _all_waiting(self) -> Iterator[Delivery]:
+        return chain(super()._all_waiting(), *self._waiting.values())
 
     def is_busy(self, process_queue: ProcessQueue) -> bool:
         """Whether a message of the queue is delivered and not settled, or waits for delivery."""

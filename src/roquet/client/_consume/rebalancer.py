@@ -55,6 +55,8 @@ class Rebalancer:
         """Another member has a lock that this one needs."""
         self._unknown: set[str] = set()
         """The topics that do not exist yet."""
+        self.changes = 0
+        """How many rebalances changed the queues of this member."""
         self.due = asyncio.Event()
         """Set to make `run` rebalance now."""
 
@@ -96,6 +98,7 @@ class Rebalancer:
                 waiting = self._resets.keys() - self._assignment.queues()
                 has_all = await self._assignment.apply(wanted - waiting, subscription)
                 self._is_incomplete |= not has_all
+        self.changes += self._assignment.queues() != held
         if wrong is not None:
             raise wrong
 

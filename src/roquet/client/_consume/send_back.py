@@ -102,6 +102,7 @@ class SendBack:
                 error,
             )
             return await self._send_copy(delivery, delay_level)
+        delivery.process_queue.counters.sent_back += 1
         return True
 
     async def give_up(self, delivery: Delivery) -> bool:
@@ -144,6 +145,7 @@ class SendBack:
                 error,
             )
             return False
+        delivery.process_queue.counters.sent_back += 1
         return True
 
     def _copy(self, record: Record, reconsume_times: int, delay_level: int) -> EncodedMessage:

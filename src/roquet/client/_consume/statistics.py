@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import TopicMetrics
+
 
 SAMPLE_PERIOD_S: Final = 10.0
 MINUTE_SAMPLES: Final = 7
@@ -22,8 +26,9 @@ TIMED_EVERY: Final = 8
 class TopicCounters:
     """What a member did with a topic since it began.
 
-    `pulls` brought `pulled` messages. Of the messages that were `handed_out`, `timed` ones took the
-    application `timed_ms`. `acked` were acknowledged; `failed` were to be delivered again.
+    `pulls` brought `pulled` messages with `pulled_bytes` of bodies. Of the messages that were
+    `handed_out`, `timed` ones took the application `timed_ms`. `acked` were acknowledged; `failed`
+    were to be delivered again, of which a broker took `sent_back`.
     """
 
     pulls: int = 0
@@ -34,6 +39,8 @@ class TopicCounters:
     timed_ms: float = 0.0
     acked: int = 0
     failed: int = 0
+    pulled_bytes: int = 0
+    sent_back: int = 0
 
     def since(self, earlier: TopicCounters) -> TopicCounters:
         """What was added since `earlier`."""
@@ -83,6 +90,24 @@ class MemberStatistics:
         if topic not in self._topics:
             self._topics[topic] = _History(at_s)
         return self._topics[topic].counters
+
+    def metrics(self) -> dict[str, TopicMetrics]:
+        """What the counters of each topic are now."""
+        from roquet.client.metrics import TopicMetrics
+
+        return {
+            topic: TopicMetrics(
+                counters.pulled,
+                counters.pulled_bytes,
+                counters.handed_out,
+                counters.acked,
+                counters.failed,
+                counters.sent_back,
+                counters.timed,
+                counters.timed_ms,
+            )
+            for topic, counters in ((name, each.counters) for name, each in self._topics.items())
+        }
 
     def sample(self, at_s: float) -> None:
         """Note what the counters are now."""

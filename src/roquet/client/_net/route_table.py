@@ -19,6 +19,7 @@ from roquet.client._net.routes import (
 )
 from roquet.client._net.tasks import Tasks
 from roquet.common.failure_streak import FailureStreak
+from roquet.common.loop_time import now_s
 from roquet.errors import (
     CallTimeout,
     ConnectionClosed,
@@ -70,6 +71,8 @@ class RouteTable:
         self._known: dict[str, Route] = {}
         self._new: defaultdict[str, dict[NewTopics, Route]] = defaultdict(dict)
         """The routes that topics will be created with; producers may want different ones."""
+        self._told_s: dict[str, float] = {}
+        """When a name server told each known route, last time (time of the event loop)."""
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._response_counts: defaultdict[str, int] = defaultdict(int)
         self._refreshing: dict[str, asyncio.Task[None]] = {}
@@ -169,6 +172,8 @@ class RouteTable:
 
     async def _renew(self, topic: str) -> None:
         route = await self._ask(topic)
+        if route is not None:
+            self._told_s[topic] = now_s()
         if route is not None and route != self._known.get(topic):
             self._known[topic] = route
             self._new.pop(topic, None)
@@ -193,6 +198,11 @@ class RouteTable:
         if reason := unusable_reason(route):
             raise PeerError(f"the name server's route of {topic} cannot be used: {reason}")
         return route
+
+    def ages_ms(self) -> dict[str, int]:
+        """How long ago a name server told the route of each topic."""
+        now = now_s()
+        return {topic: int((now - told_s) * 1000) for topic, told_s in self._told_s.items()}
 
     async def topics(
         self, code: RequestCode = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from roquet.client._net.broker_calls import BrokerCalls
 from roquet.client._net.broker_requests import BrokerRequests
@@ -18,6 +18,7 @@ from roquet.client._net.queue_calls import QueueCalls
 from roquet.client._net.replies import Replies
 from roquet.client._net.route_table import REFRESH_PERIOD_S, RouteTable
 from roquet.client._net.tasks import Tasks, every
+from roquet.client._net.traffic import AddressTraffic
 from roquet.client.config import ClientConfig
 from roquet.common.loop_time import now_s
 from roquet.common.runtime import Runtime
@@ -26,6 +27,9 @@ from roquet.protocol.records.namespace import Namespace
 from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import ConnectionMetrics
 
 SILENT_CALLS_MAX = 2
 """Timeouts in a row after which a connection is aborted. After one alone, a late answer would cost
@@ -59,6 +63,7 @@ class Session:
         """Whether no connection is opened any more."""
         self._closes_count = 0
         """How many of those that use this session are being closed now."""
+        self._traffic = AddressTraffic()
         self._silent_calls: dict[str, int] = {}
         self._outages = Outages(self.name_servers.addresses)
 
@@ -165,7 +170,10 @@ class Session:
         except (CallTimeout, ConnectionClosed) as error:
             self._outages.failed(address, error)
             raise
-        if self._connections.get(address) not in (None, connection):
+        former = self._connections.get(address)
+        if former is not connection:
+            self._traffic.opened(address, former)
+        if former not in (None, connection):
             # The broker has removed this client together with its former connection.
             self.membership.due.set()
             self._silent_calls.pop(address, None)
@@ -182,6 +190,24 @@ class Session:
             if isinstance(error.__cause__, TimeoutError):
                 raise CallTimeout(str(error)) from error
             raise
+
+    def connection_metrics(self) -> dict[str, ConnectionMetrics]:
+        """The connections to brokers and name servers, by address.
+
+        Those to brokers that no route has any more count only while they are open.
+        """
+        name_servers = self.name_servers.addresses
+        addresses = {*name_servers, *(at.address for at in self.routes.addresses())}
+        addresses |= {address for address, each in self._connections.items() if each.is_open}
+        return {
+            address: self._traffic.metrics(
+                address,
+                self._connections.get(address),
+                is_name_server=address in name_servers,
+                is_silent=address in self._outages.away,
+            )
+            for address in sorted(addresses)
+        }
 
     def _answered(self, address: str) -> None:
         self._silent_calls.pop(address, None)

@@ -8,13 +8,19 @@ import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Self, Unpack
 
 from roquet.client._net.hooked_session import session_of
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import all_together, cancel, each_in_turn
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.errors import ClientStateError, ConfigError
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import (
+        ClientMetrics,
+        PartMetrics,
+    )
 
 
 class SessionUser:
@@ -61,6 +67,8 @@ class SessionUser:
             self._session = session_of(self.config)
         self._guests: list[SessionUser] = []
         """Those that share this session and are started, in the order of their start."""
+        self._ended: list[PartMetrics] = []
+        """What those did that shared this session and were closed before it."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop in which this was started; None unless it is open."""
         self._process_id = 0
@@ -208,6 +216,46 @@ class SessionUser:
             await self._session.close()
         else:
             self._owner._guests.remove(self)
+            if self._owner._closing is None:
+                self._owner._remember(self)
+
+    def metrics(self) -> ClientMetrics:
+        """What this client has done so far, and has at hand now. No server is asked.
+
+        :raises ClientStateError: it is not open.
+        """
+        from roquet.client.metrics import (
+            ClientMetrics,
+            ConsumerMetrics,
+            ProducerMetrics,
+            PullConsumerMetrics,
+            together,
+        )
+
+        self._require_open()
+        own = [client._own_metrics() for client in (self, *self._guests)]
+        parts = together([*self._ended, *own])
+        session = self._session
+        return ClientMetrics(
+            session.client_id,
+            {part.group: part for part in parts if isinstance(part, ProducerMetrics)},
+            {part.group: part for part in parts if isinstance(part, ConsumerMetrics)},
+            {part.group: part for part in parts if isinstance(part, PullConsumerMetrics)},
+            session.connection_metrics(),
+            {session.names.plain(topic): age for topic, age in session.routes.ages_ms().items()},
+        )
+
+    def _own_metrics(self) -> PartMetrics | None:
+        """What this client alone has done; None if its class does nothing that is counted."""
+        return None
+
+    def _remember(self, guest: SessionUser) -> None:
+        """Keep what a guest did that is closed now."""
+        part = guest._own_metrics()
+        if part is not None:
+            from roquet.client.metrics import ENDED_MAX, together
+
+            self._ended = together([*self._ended, part.ended()])[-ENDED_MAX:]
 
     async def _on_start(self) -> None:
         """What a class adds to `start`: its session is open."""

@@ -17,6 +17,7 @@ class FifoSemaphore:
 
     def __init__(self, count_max: int) -> None:
         assert count_max > 0
+        self._count_max = count_max
         self._free = count_max
         # Not a dict: finding the first key of one takes long after many first keys were removed.
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
@@ -26,6 +27,16 @@ class FifoSemaphore:
 
     async def __aexit__(self, *_: object) -> None:
         self.leave()
+
+    @property
+    def inside(self) -> int:
+        """How many are inside."""
+        return self._count_max - self._free
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a slot."""
+        return len(self._waiting)
 
     def enter_at_once(self) -> bool:
         """Take a slot if one is free, and nobody waits then; return whether it did."""

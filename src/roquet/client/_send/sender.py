@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from roquet.client._net.arguments import check_number
 from roquet.client._net.session import Session
@@ -16,6 +16,7 @@ from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client._send.queue_choice import LatencyFaults, Pick
 from roquet.client._send.topic_routes import MasterMissing, TopicRoute, TopicRoutes
 from roquet.client._send.tries import Tries
+from roquet.client.counters import UNSORTED_MAX, SendCounters
 from roquet.client.send_result import SendResult, SendStatus, send_results
 from roquet.common.loop_time import now_s
 from roquet.errors import (
@@ -29,6 +30,9 @@ from roquet.errors import (
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import ProducerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +112,25 @@ class Sender:
         self._on_sent = on_sent
         self._faults = LatencyFaults() if rules.avoid_slow_brokers else None
         self._slots = FifoSemaphore(rules.max_in_flight)
+        self.counters = SendCounters()
+
+    def metrics(self, group: str) -> ProducerMetrics:
+        """The metrics of a producer that sends by this only."""
+        from roquet.client.metrics import LatencyHistogram, ProducerMetrics
+
+        counters = self.counters
+        counters.sort()
+        return ProducerMetrics(
+            group,
+            counters.sent,
+            counters.sent_bytes,
+            counters.sent_one_way,
+            dict(counters.failures),
+            counters.retries,
+            LatencyHistogram(tuple(counters.latency_counts), counters.total_ms),
+            self._slots.inside,
+            self._slots.waiting,
+        )
 
     async def send(
         self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None
@@ -122,7 +145,9 @@ class Sender:
         :raises CallTimeout: no answer in time, the message may be stored; or it had to wait for
             other sends, and was not sent.
         """
-        deadline = deadline_after(timeout_ms)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        deadline = began_s + timeout_ms / 1000
         left_ms = timeout_ms
         if not self._slots.enter_at_once():
             try:
@@ -138,9 +163,17 @@ class Sender:
                 raise CallTimeout(
                     f"the send to topic {message.topic} was not sent: its {timeout_ms} ms are over"
                 )
-            return await self._send(message, deadline, pick)
+            results = await self._send(message, deadline, pick)
         finally:
             self._slots.leave()
+        counters = self.counters
+        counters.sent += len(results)
+        counters.sent_bytes += len(message.body)
+        unsorted_s = counters.unsorted_s
+        unsorted_s.append(loop.time() - began_s)
+        if len(unsorted_s) >= UNSORTED_MAX:
+            counters.sort()
+        return results
 
     async def _send(
         self, message: EncodedMessage, deadline: float, pick: Pick | None
@@ -203,6 +236,7 @@ class Sender:
                 break
             failed.add(queue.broker_name)
             tries.not_stored()
+            self.counters.retries += 1
             try:
                 results = await self._try(message, queue, topic_route, tries.deadline)
             except RoquetError as error:  # another broker has the message
@@ -230,6 +264,7 @@ class Sender:
         await self._routes.refresh(topic, tries.deadline)
         if _left_ms(tries.deadline) <= 0:
             raise tries.take_error()  # a try without time would turn a refusal into CallTimeout
+        self.counters.retries += 1
 
     def _next_queue(self, topic_route: TopicRoute, failed: Set[str]) -> MessageQueue:
         queues = topic_route.queues
@@ -253,7 +288,7 @@ class Sender:
         request = message.request(
             self._group, queue, self._session.runtime.now_ms(), self._routes.new_topics
         )
-        began_s = now_s()
+        began_s = asyncio.get_running_loop().time()
         try:
             address = topic_route.master(queue)
             left_ms = max(1, int((deadline - began_s) * 1000))
@@ -296,6 +331,7 @@ class Sender:
             self._group, queue, self._session.runtime.now_ms(), self._routes.new_topics
         )
         await self._session.notify(address, request, max(1, _left_ms(deadline)))
+        self.counters.sent_one_way += 1
 
 
 def _left_ms(deadline: float) -> int:
