@@ -13,8 +13,14 @@ import pytest
 from roquet.client._send.sender import IN_FLIGHT_MAX, RETRIED_CODES
 from roquet.client.producer import Producer
 from roquet.client.send_result import SendStatus
-from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, ResponseError
-from roquet.protocol.records.message import Message, MessageQueue
+from roquet.errors import (
+    CallTimeout,
+    ConfigError,
+    ConnectionClosed,
+    ResponseError,
+    RouteNotFound,
+)
+from roquet.protocol.records.message import DEFAULT_TOPIC, Message, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
@@ -205,6 +211,43 @@ def test_a_broker_that_restarts_in_half_a_second_is_no_error(
         cluster.broker("10.0.1.9:10911", "broker-a", broker_id=1)
     cluster.run(send)
     assert len(bodies(broker)) == 51
+
+
+def test_a_client_that_starts_while_the_only_broker_restarts_waits_for_it(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """No name server knows any topic then, nor the one that new topics are made of."""
+
+    async def restart() -> None:
+        await asyncio.sleep(1.5)
+        cluster.restart(broker)
+
+    async def send() -> None:
+        broker.host.kill()
+        cluster.listed.discard(broker.address)
+        async with producer(cluster) as p:
+            restarting = cluster.sim.loop.create_task(restart())
+            await asyncio.gather(*(p.send("T", b"%d" % number) for number in range(50)))
+            await restarting
+
+    broker.create("T", 4)
+    cluster.run(send)
+    assert len(bodies(broker)) == 50
+
+
+@pytest.mark.parametrize(("retries", "seconds", "tries"), [(None, 3.0, " (7 tries)"), (0, 0.0, "")])
+def test_a_topic_that_is_mistyped_is_told_when_the_time_is_over(
+    cluster: FakeCluster, broker: FakeBroker, retries: int | None, seconds: float, tries: str
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, retries=retries) as p:
+            began = cluster.sim.now_s
+            with pytest.raises(RouteNotFound, match=rf"the addresses{re.escape(tries)}$"):
+                await p.send("ordres", b"hi")
+            assert cluster.sim.now_s - began == pytest.approx(seconds, abs=0.2)
+
+    del cluster.topics[DEFAULT_TOPIC]  # no topic is made by a send
+    cluster.run(send)
 
 
 def test_a_silent_name_server_does_not_keep_a_send_from_the_other_broker(

@@ -14,7 +14,7 @@ from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoded_message import EncodedMessage
 from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client._send.queue_choice import LatencyFaults, Pick
-from roquet.client._send.topic_routes import MasterMissing, TopicRoute, TopicRoutes
+from roquet.client._send.topic_routes import NotWritable, TopicRoute, TopicRoutes
 from roquet.client._send.tries import Tries
 from roquet.client.counters import UNSORTED_MAX, SendCounters
 from roquet.client.send_result import SendResult, SendStatus, send_results
@@ -139,7 +139,8 @@ class Sender:
 
         :param timeout_ms: the time in ms for all tries and for the wait before them.
         :param pick: chooses the queue of all tries; None means round robin.
-        :raises RouteNotFound: no broker has the topic, and none would create it.
+        :raises RouteNotFound: no broker has the topic, and none would create it, until the time is
+            over; or it may not be written to.
         :raises ResponseError: a broker refused the message.
         :raises ConnectionClosed: no connection after all tries; the message may be stored.
         :raises CallTimeout: no answer in time, the message may be stored; or it had to wait for
@@ -186,8 +187,11 @@ class Sender:
                     message.topic, deadline
                 )
             except (RouteNotFound, ConnectionClosed, CallTimeout) as error:
-                # A master that restarts is missing for a moment.
-                if tries is None and not isinstance(error, MasterMissing):
+                # A master that restarts is missing for a moment. If it is the only one, its topics
+                # are, too, and look like those that nobody has created.
+                if tries is None and (
+                    isinstance(error, NotWritable) or not isinstance(error, RouteNotFound)
+                ):
                     raise
                 tries = tries or Tries(deadline, self._rules.retries)
                 tries.failed(error)

@@ -21,8 +21,8 @@ REFRESH_WAIT_S: Final = 0.3
 """How long a send waits for a new route before it goes on with the one that is known."""
 
 
-class MasterMissing(RouteNotFound):
-    """A topic may be written to, but no master of its queues is up now."""
+class NotWritable(RouteNotFound):
+    """No queue of a topic may be written to, whichever brokers are up."""
 
 
 @dataclass
@@ -75,8 +75,9 @@ class TopicRoutes:
         """The route of a topic. One without a master is always refreshed: it may be back.
 
         :param deadline: the time of the event loop until which name servers are asked.
-        :raises RouteNotFound: no broker has the topic, and none would create it.
-        :raises MasterMissing: no master of the topic is up.
+        :raises RouteNotFound: no broker has the topic, and none would create it; or no master of
+            the topic is up.
+        :raises NotWritable: the topic may not be written to.
         :raises ConnectionClosed, CallTimeout: no name server answered.
         """
         known = self.usable(topic)
@@ -91,7 +92,7 @@ class TopicRoutes:
             known = self._prepared(topic, await self._ask(topic, routes.refresh, deadline))
         if not known.queues:
             has_writable = any(data.perm & Permission.WRITE for data in known.route.queues)
-            kind = MasterMissing if has_writable else RouteNotFound
+            kind = RouteNotFound if has_writable else NotWritable
             raise kind(f"topic {topic} has no writable queue whose master is up")
         return known
 
