@@ -47,7 +47,7 @@ class ResponseError(RoquetError):
     """
 
     def __init__(self, code: int, remark: str, address: str) -> None:
-        super().__init__(f"{address} answered code {code}: {remark}")
+        super().__init__(f"{address} answered code {code}: {remark.strip()}")
         self.code = code
         self.remark = remark
         self.address = address

@@ -778,6 +778,21 @@ async def test_a_pull_that_cannot_be(
         await is_told(lambda: mistake(reader), told)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_broker_is_no_name_server(cluster: Cluster, count: int) -> None:
+    broker = cluster.address()
+    text = (
+        f"name_server: {broker} is no name server but a broker, as it seems: "
+        "give the name server's address, often port 9876; it knows the brokers"
+    )
+    config = [broker] * count
+    async with Producer(config, "shop") as producer:
+        await is_told(lambda: producer.send(TOPIC, b"x"), (ConfigError, text))
+    await is_told(Consumer(config, "billing", TOPIC).start, (ConfigError, text))
+    async with PullConsumer(config) as reader:
+        await is_told(lambda: reader.queues(TOPIC), (ConfigError, text))
+
+
 async def test_what_the_cluster_refuses_names_the_one_who_refused(cluster: Cluster) -> None:
     async with PullConsumer(cluster.name_server) as reader:
         await is_told(

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from roquet.errors import CallTimeout, ConnectionClosed
+from roquet.errors import CallTimeout, ConfigError, ConnectionClosed
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 
 TIMEOUT_MS = 3000
+_ALL_HAVE: Final = frozenset(
+    (
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    )
+)
+"""What name servers of all releases answer, and brokers do not know."""
 
 T = TypeVar("T")
 
@@ -37,8 +46,20 @@ class NameServers:
 
         :raises ConnectionClosed: no name server can be reached.
         :raises CallTimeout: no name server answers in time.
+        :raises ConfigError: it is a broker that answers.
         """
-        return await self.first(lambda address: self._call(address, request, TIMEOUT_MS))
+
+        async def ask(address: str) -> Command:
+            response = await self._call(address, request, TIMEOUT_MS)
+            is_unknown = response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            if is_unknown and request.code in _ALL_HAVE:
+                raise ConfigError(
+                    f"name_server: {address} is no name server but a broker, as it seems: "
+                    "give the name server's address, often port 9876; it knows the brokers"
+                )
+            return response
+
+        return await self.first(ask)
 
     async def first(self, ask: Callable[[str], Awaitable[T]]) -> T:
         """The result of `ask` for the chosen name server, or for the first one that answers.
