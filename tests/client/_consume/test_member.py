@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from roquet.errors import AccessDenied, Refused
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from tests.client.cluster import SILENCE, FakeBroker, FakeCluster
+from tests.client.cluster import NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 from tests.client.consumers import bodies, consumer, fill, ordered, stored
 
 
@@ -68,11 +69,39 @@ def test_a_topic_that_is_waited_for_is_named_and_the_retry_topic_is_not(
 ) -> None:
     async def consume() -> None:
         async with consumer(cluster, "later"):
-            pass
+            await asyncio.sleep(60)
 
     cluster.run(consume)
     (line,) = [line for line in caplog.messages if line.startswith("topic not found")]
-    assert "group=G topic=later" in line
+    assert line == (
+        "topic not found, the consumer looks for it every 1 s and waits: group=G topic=later "
+        f"error=no broker has topic later (name servers asked: {NAME_SERVER}): "
+        "create it, or check the addresses"
+    )
+
+
+@pytest.mark.parametrize(
+    ("after_s", "told"), [(0.5, []), (3.0, ["topic not found, the", "topic found: group=G"])]
+)
+def test_a_topic_that_comes_within_a_second_is_not_told_of(
+    cluster: FakeCluster,
+    broker: FakeBroker,
+    caplog: pytest.LogCaptureFixture,
+    after_s: float,
+    told: list[str],
+) -> None:
+    """That of a first send is known to name servers some ms later."""
+
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, "later") as c:
+            await asyncio.sleep(after_s)
+            fill(broker, 1, "later")
+            return await bodies(c, 1)
+
+    with caplog.at_level(logging.INFO, "roquet"):
+        assert cluster.run(consume) == [b"0"]
+    lines = [line[:20] for line in caplog.messages if line.startswith("topic ")]
+    assert lines == told
 
 
 def test_a_topic_that_a_send_has_just_created_is_there_when_the_member_has_started(

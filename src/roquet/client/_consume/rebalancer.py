@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 from roquet.allocation import allocate
@@ -14,11 +13,12 @@ from roquet.client._consume.context import MemberContext
 from roquet.client._net.outages import level_of
 from roquet.client._net.routes import all_addresses, subscribe_queues
 from roquet.client._net.tasks import attempt, pause
+from roquet.common.loop_time import now_s
 from roquet.errors import PeerError, RoquetError, RouteNotFound
 from roquet.protocol.bodies.tables import Route
 from roquet.protocol.headers.members import ConsumerGroupHeader
 from roquet.protocol.json.dialect import load
-from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 
@@ -53,8 +53,10 @@ class Rebalancer:
         self._resets: dict[MessageQueue, int] = {}
         self._is_incomplete = False
         """Another member has a lock that this one needs."""
-        self._unknown: set[str] = set()
-        """The topics that do not exist yet."""
+        self._unknown: dict[str, float] = {}
+        """The topics that do not exist yet; since when that is known, in time of the event loop."""
+        self._told: set[str] = set()
+        """Those of them that the log names."""
         self.changes = 0
         """How many rebalances changed the queues of this member."""
         self.due = asyncio.Event()
@@ -79,7 +81,7 @@ class Rebalancer:
 
     async def _rebalance(self) -> None:
         self._is_incomplete = False
-        self._unknown.clear()
+        known_before, self._unknown = self._unknown, {}
         wrong: PeerError | None = None
         subscriptions = dict(self._context.subscriptions)
         held = self._assignment.queues()
@@ -89,6 +91,9 @@ class Rebalancer:
         for topic, subscription in subscriptions.items():
             try:
                 wanted = await self._allocated(topic)
+            except RouteNotFound:
+                self._unknown[topic] = known_before.get(topic, now_s())
+                continue
             except PeerError as error:
                 wrong = error
                 continue
@@ -108,9 +113,35 @@ class Rebalancer:
         :raises RoquetError: no name server answers, or its answer cannot be used.
         """
         for topic in sorted(self._unknown):
-            with suppress(RouteNotFound):
+            try:
                 await self._session.routes.refresh(topic)
-                self.due.set()
+            except RouteNotFound as error:
+                self._tell_of_unknown(topic, error)
+                continue
+            self.due.set()
+            if topic in self._told:
+                log.info("topic found: group=%s topic=%s", self._group, topic)
+                self._told.discard(topic)
+
+    def _tell_of_unknown(self, topic: str, error: RouteNotFound) -> None:
+        """Warn once of a topic that has been missing for `LOOK_PERIOD_S`.
+
+        A topic that the first send has just created is missing for some ms. The retry topic of a
+        new group comes with its first heartbeat, and is of no interest to users.
+        """
+        since = self._unknown.get(topic, now_s())
+        is_young = now_s() - since < LOOK_PERIOD_S
+        if topic in self._told or is_young or topic.startswith(RETRY_PREFIX):
+            return
+        self._told.add(topic)
+        log.warning(
+            "topic not found, the consumer looks for it every %g s and waits: "
+            "group=%s topic=%s error=%s",
+            LOOK_PERIOD_S,
+            self._group,
+            topic,
+            error,
+        )
 
     async def drop_unlocked(self) -> None:
         """Drop the queues whose locks were lost, and rebalance if there are any."""
@@ -118,12 +149,11 @@ class Rebalancer:
             self.due.set()
 
     async def _allocated(self, topic: str) -> frozenset[MessageQueue] | None:
-        """The queues of a topic for this member; None if they cannot be computed now."""
-        try:
-            route = await self._session.routes.route(topic)
-        except RouteNotFound:
-            self._unknown.add(topic)
-            return None
+        """The queues of a topic for this member; None if they cannot be computed now.
+
+        :raises RouteNotFound: the topic does not exist yet.
+        """
+        route = await self._session.routes.route(topic)
         queues = subscribe_queues(topic, route)
         if self._context.broadcast:
             return frozenset(queues)

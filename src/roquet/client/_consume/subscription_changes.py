@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -139,16 +140,8 @@ class SubscriptionChanges:
         """Look up the topic's route, and have its brokers check an SQL92 expression."""
         topic = subscription.topic
         tries = 1 if topic.startswith(RETRY_PREFIX) else ROUTE_TRIES
-        try:
+        with suppress(RouteNotFound):  # the rebalancer looks for it, and tells
             await self._session.routes.refresh_created(topic, tries)
-        except RouteNotFound as error:
-            if not topic.startswith(RETRY_PREFIX):
-                log.warning(
-                    "topic not found, the consumer waits for it: group=%s topic=%s error=%s",
-                    self._context.group,
-                    topic,
-                    error,
-                )
         if not subscription.is_by_tag:
             await check_filter(self._session, self._context.group, subscription)
 
