@@ -21,7 +21,7 @@ from roquet.protocol.bodies.tables import (
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUSPEND
 from roquet.protocol.headers.send import SendHeaderV2
-from roquet.protocol.json.dialect import dump_ascii, dump_bytes
+from roquet.protocol.json.dialect import dump_ascii, dump_bytes, dump_dialect
 from roquet.protocol.records.batch import split_batch
 from roquet.protocol.records.message import (
     DEAD_LETTER_PREFIX,
@@ -99,6 +99,8 @@ class FakeBroker:
         self.script: defaultdict[int, list[int]] = defaultdict(list)
         self.locks: dict[MessageQueue, str] = {}
         self.suggested_broker_id = 0
+        self.is_young = False
+        """Its queues have their first messages: a group without an offset is told 0."""
         self.stands_still = False
         """It says after each pull that the next one begins where this one did."""
         self.is_repeating = False
@@ -154,6 +156,7 @@ class FakeBroker:
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
             RequestCode.GET_MAX_OFFSET: lambda request, _: request.answer(
                 0, fields={"offset": self._bounds(request)[1]}
             ),
@@ -321,9 +324,15 @@ class FakeBroker:
 
     def _query_offset(self, request: Command, _: Connection) -> Answer:
         offset = self.offsets.get(_offset_key(request))
-        if offset is None:
+        if offset is None and not self.is_young:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, "nothing stored")
-        return request.answer(0, fields={"offset": offset})
+        return request.answer(0, fields={"offset": offset or 0})
+
+    def _all_offsets(self, request: Command, _: Connection) -> Answer:
+        table: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        for (group, topic, queue_id), offset in self.offsets.items():
+            table[f"{topic}@{group}"][queue_id] = offset
+        return request.answer(0, body=dump_dialect({"offsetTable": table}))
 
     def _update_offset(self, request: Command, _: Connection) -> Answer:
         self.offsets[_offset_key(request)] = int(request.fields["commitOffset"])

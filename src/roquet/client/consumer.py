@@ -93,9 +93,9 @@ class Consumer(SessionUser):
         applications whose whole name matches; they are looked for every 30 s. All members of a
         group must have the same subscriptions and patterns (docs/pitfalls.md#trap-59).
     :param start: where a group begins that has no stored offset: "earliest", the beginning of each
-        queue; "latest", its end; or a store time (a datetime without zone is local time). For a
-        young topic brokers answer offset 0 instead of none, so a new group gets all of it
-        (docs/pitfalls.md#trap-29).
+        queue; "latest", its end; or a store time (a datetime without zone is local time). Of a
+        topic whose first messages still exist, in the first file of its queues, a new group gets
+        all with "latest", too (docs/pitfalls.md#trap-29).
     :param ordered: deliver the messages of a queue one at a time; the next one follows when the
         one before is settled. A failed message is delivered again after `suspend_ms`, before those
         after it. See `sharding_key` of `Producer.send`.

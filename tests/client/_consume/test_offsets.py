@@ -1,18 +1,24 @@
-"""What a group has done comes to the brokers as it is when it is sent."""
+"""What a group has done comes to the brokers as it is when it is sent; and where a group begins."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 
 from roquet.client._consume.offsets import BrokerOffsets
 from roquet.client._net.session import Session
 from roquet.client.config import ClientConfig
 from roquet.protocol.records.message import MessageQueue
-from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
-from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
+from tests.client.cluster import NAME_SERVER, SILENCE, FakeBroker, FakeCluster
+from tests.client.consumers import bodies, consumer, fill, queue, reset, stored, within
 from tests.simulation.nodes import NameServerNode
 from tests.simulation.simulation import Simulation
 
@@ -82,3 +88,128 @@ def test_of_a_topic_one_queue_is_told_before_the_others(
 
     assert times[0] < times[1] == times[2] < times[3] == times[4] == times[5]
     assert [broker.offsets["G", "T", number] for number in range(3)] == [2, 2, 2]
+
+
+# where a group begins in a young queue
+
+ALL_OFFSETS = RequestCode.GET_ALL_CONSUMER_OFFSET
+
+
+def now(cluster: FakeCluster) -> datetime:
+    return datetime.fromtimestamp(cluster.client.now_ms() / 1000, UTC)
+
+
+@pytest.fixture
+def young(cluster: FakeCluster, broker: FakeBroker) -> FakeBroker:
+    """A broker whose queue has 5 old messages of topic T, and of the present nothing."""
+    broker.is_young = True
+    fill(broker, 5)
+    cluster.sim.run_for(10)
+    return broker
+
+
+def begun(
+    cluster: FakeCluster, between: Callable[[], Awaitable[None]] | None = None, **options: Any
+) -> list[bytes]:
+    """What a group gets that begins now, and gets three messages then."""
+
+    async def consume() -> list[bytes]:
+        options.setdefault("start", now(cluster))
+        await asyncio.sleep(5)
+        fill(cluster.brokers[0], 3)
+        if between is not None:
+            await between()
+        async with consumer(cluster, **options) as c:
+            return [message.body for message in await within(c, 5)]
+
+    return cluster.run(consume)
+
+
+NEW, EVERYTHING = [b"0", b"1", b"2"], [b"0", b"1", b"2", b"3", b"4", b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("options", [{}, {"auto_commit": False}])
+def test_from_a_time_on_a_group_gets_no_older_messages(
+    cluster: FakeCluster, young: FakeBroker, options: dict[str, Any]
+) -> None:
+    assert begun(cluster, **options) == NEW
+
+
+def test_from_a_time_on_a_group_in_order_gets_no_older_messages(
+    cluster: FakeCluster, young: FakeBroker
+) -> None:
+    assert begun(cluster, ordered=True) == NEW[:1], "the others follow when it is settled"
+
+
+def test_at_the_end_it_gets_all_as_a_topic_may_be_younger_than_its_group(
+    cluster: FakeCluster, young: FakeBroker
+) -> None:
+    assert begun(cluster, start="latest") == EVERYTHING
+    assert young.requests[ALL_OFFSETS] == [], "nobody asks what does not matter"
+
+
+def test_a_group_that_ended_before_its_first_commit_begins_there_again(
+    cluster: FakeCluster, young: FakeBroker
+) -> None:
+    since = now(cluster)
+    assert begun(cluster, start=since, auto_commit=False) == NEW
+    assert stored(young) == {}
+    assert begun(cluster, start=since)[:3] == NEW
+
+
+def test_a_group_that_has_stored_0_goes_on_there(cluster: FakeCluster, young: FakeBroker) -> None:
+    """It may have begun when the queue was empty, or an administrator has reset it."""
+    young.offsets["G", "T", 0] = 0
+    assert begun(cluster) == EVERYTHING
+
+
+@pytest.mark.parametrize("key", [("G", "T", 1), ("G", "TT", 0), ("GG", "T", 0), ("G2", "T", 0)])
+def test_an_offset_of_another_queue_or_group_is_none_of_it(
+    cluster: FakeCluster, young: FakeBroker, key: tuple[str, str, int]
+) -> None:
+    young.offsets[key] = 0
+    assert begun(cluster) == NEW
+
+
+def test_a_reset_to_0_of_a_running_group_is_obeyed(cluster: FakeCluster, young: FakeBroker) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, start=now(cluster)) as c:
+            await asyncio.sleep(1)
+            fill(young, 1)
+            assert await bodies(c, 1) == [b"0"]
+            reset(young, {queue(0): 0})
+            return await bodies(c, 6)
+
+    assert cluster.run(consume) == [b"0", b"1", b"2", b"3", b"4", b"0"]
+
+
+def test_the_queues_of_a_topic_share_one_question(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster, start=now(cluster)):
+            pass
+
+    broker.is_young = True
+    fill(broker, 8, queues=8)
+    cluster.run(consume)
+    assert len(broker.requests[ALL_OFFSETS]) == 1
+
+
+def test_a_broker_that_does_not_tell_counts_as_one_that_has_an_offset(
+    cluster: FakeCluster, young: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    young.script[ALL_OFFSETS] = [ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
+    with caplog.at_level("INFO", "roquet"):
+        assert begun(cluster) == EVERYTHING
+    (line,) = [line for line in caplog.messages if "does not tell" in line]
+    assert "group=G queue=T@broker-a:0 error=10.0.1.1:10911 answered code 3" in line
+
+
+def test_a_broker_that_is_silent_is_asked_again(cluster: FakeCluster, young: FakeBroker) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, start=now(cluster)) as c:
+            fill(young, 1)
+            return await bodies(c, 1)
+
+    young.script[ALL_OFFSETS] = [SILENCE]
+    assert cluster.run(consume) == [b"0"]
+    assert len(young.requests[ALL_OFFSETS]) == 2

@@ -11,7 +11,12 @@ import pytest
 
 from roquet.client._net.broker_calls import BrokerCalls
 from roquet.client._net.name_servers import NameServers
-from roquet.client._net.queue_calls import QueueCalls, checked_header, response_header
+from roquet.client._net.queue_calls import (
+    QueueCalls,
+    checked_header,
+    response_header,
+    stored_offsets,
+)
 from roquet.client._net.route_table import RouteTable
 from roquet.client._net.routes import BrokerAddress
 from roquet.client._net.tasks import Tasks
@@ -243,3 +248,23 @@ def test_a_header_is_read_from_an_answer_of_an_accepted_code_only() -> None:
 def test_a_header_that_cannot_be_read_breaks_the_protocol(fields: dict[str, str]) -> None:
     with pytest.raises(PeerError, match="answer of b:1: header field offset"):
         response_header(OffsetAnswer, Command(0, fields), "b:1")
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b'{"offsetTable":{"T@G":{0:5,1:0}}}', {0: 5, 1: 0}),
+        (b'{"offsetTable": {"T@GG": {"0": 9}, "T@G": {"0": 5}}}', {0: 5}),
+        (b'{"offsetTable":{"TT@G":{0:5},"T@GG":{0:6},"%RETRY%G@G":{0:7}}}', {}),
+        (b'{"dataVersion":{"counter":1},"offsetTable":{}}', {}),
+        (b'{"offsetTable":{"T@G":{}}}', {}),
+    ],
+)
+def test_one_entry_is_read_of_a_table_of_offsets(body: bytes, found: dict[int, int]) -> None:
+    assert stored_offsets(body, "G", "T") == found
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"offsetTable":{"T@G":{0:}}}'])
+def test_what_is_no_table_of_offsets_is_an_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        stored_offsets(body, "G", "T")

@@ -50,6 +50,32 @@ async def test_of_a_young_topic_a_group_gets_all_wherever_it_begins(
         assert bodies(await take(consumer, 5)) == numbers(5)
 
 
+async def test_of_a_young_topic_a_group_begins_at_a_time(
+    target: Target, topic: str, group: str
+) -> None:
+    await send(target, topic, *numbers(5))
+    await target.stored(topic, 5)
+    await asyncio.sleep(0.05)  # the store times that the brokers compare are in ms
+    since = datetime.now(UTC)
+    await asyncio.sleep(0.05)
+    await send(target, topic, *numbers(3, 5))
+    await target.stored(topic, 8)
+    async with target.consumer(group, topic, start=since) as consumer:
+        assert bodies(await take(consumer, 3)) == numbers(3, 5)
+
+
+async def test_of_a_young_topic_a_group_goes_on_at_a_stored_0(
+    target: Target, topic: str, group: str
+) -> None:
+    await send(target, topic, *numbers(5))
+    await target.stored(topic, 5)
+    async with target.reader() as reader:
+        (queue,) = await reader.queues(topic)
+        await reader.commit(group, queue, 0)
+    async with target.consumer(group, topic, start=datetime.now(UTC)) as consumer:
+        assert bodies(await take(consumer, 5)) == numbers(5)
+
+
 async def test_of_an_old_topic_a_group_begins_at_the_latest_message(
     strict: Target, name: str
 ) -> None:

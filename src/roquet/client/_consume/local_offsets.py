@@ -79,6 +79,9 @@ class LocalOffsets:
     async def load(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
 
+    async def is_stored(self, queue: MessageQueue) -> bool:
+        return queue in self._offsets
+
     async def commit(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
         offset = current_offset()
         stored = self._offsets.get(queue, -1)

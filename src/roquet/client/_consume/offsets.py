@@ -6,6 +6,7 @@ See docs/protocol/consuming.md#committing and docs/protocol/consuming.md#where-a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from roquet.client._net.session import Session
 from roquet.common.java import LONG_MAX
-from roquet.errors import ConfigError
+from roquet.errors import ConfigError, PeerError, ResponseError
 from roquet.protocol.bodies.tables import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 3000
 
@@ -40,7 +43,10 @@ class OffsetStore(Protocol):
         """Prepare the store; called once, before all other methods."""
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """The stored offset, or None."""
+        """The stored offset, or None. It may be 0 although none is stored: see `is_stored`."""
+
+    async def is_stored(self, queue: MessageQueue) -> bool:
+        """Whether there is a stored offset. `load` is quicker, and enough unless it returned 0."""
 
     async def commit(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
         """Store the offset that `current_offset` returns, if it is higher than the stored one."""
@@ -82,6 +88,10 @@ class BrokerOffsets:
         self._group = group
         self._stored: dict[MessageQueue, _Stored] = {}
         self._turns: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._stored_ids: dict[tuple[str, str], tuple[int, frozenset[int]]] = {}
+        """Of each broker name and topic: how often the broker was asked for the queues that have a
+        stored offset, and what it answered last."""
+        self._asking: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def open(self) -> None:
         """Do nothing: offsets are loaded when a queue is assigned."""
@@ -92,6 +102,34 @@ class BrokerOffsets:
     async def load(self, queue: MessageQueue) -> int | None:
         """The offset that a broker has stored, or None."""
         return await self._session.queues.committed(self._group, queue, TIMEOUT_MS)
+
+    async def is_stored(self, queue: MessageQueue) -> bool:
+        """Whether a broker has stored an offset. The queues of a topic share one request.
+
+        A broker that does not tell counts as one that has: to begin at a 0 that it made up
+        repeats messages, to pass over one that was stored would lose some.
+
+        :raises RoquetError: no broker answers.
+        """
+        name = queue.broker_name, queue.topic
+        asked, _ = self._stored_ids.get(name, (0, frozenset()))
+        async with self._asking[name]:
+            times, ids = self._stored_ids.get(name, (0, frozenset()))
+            if times == asked:
+                try:
+                    offsets = await self._session.queues.stored(self._group, queue, TIMEOUT_MS)
+                except (ResponseError, PeerError) as error:
+                    log.info(
+                        "the queue begins at offset 0, its broker does not tell whether the group "
+                        "has stored that: group=%s queue=%s error=%s",
+                        self._group,
+                        queue,
+                        error,
+                    )
+                    return True
+                ids = frozenset(offsets)
+                self._stored_ids[name] = times + 1, ids
+        return queue.queue_id in ids
 
     async def commit(self, queue: MessageQueue, current_offset: Callable[[], int]) -> None:
         """Commit the offset that `current_offset` returns, if it is higher than the stored one.
@@ -172,16 +210,21 @@ async def start_offset(
     """The stored offset of the group, or the one that `start` selects if none is stored.
 
     If a queue still has its first message, and that counts as in memory, brokers answer 0, not that
-    there is no offset. So a new group gets all messages of a young topic, whatever `start` is
-    (docs/pitfalls.md#trap-29).
+    there is no offset (docs/pitfalls.md#trap-29). With "latest" a new group begins there, as with
+    Apache's clients: where a topic is created after its group, its first messages come before any
+    member has found its queues, and would be lost. A time has no such gap, as those messages are
+    stored after it; so there the client asks whether the 0 is stored, and if not, for the offset.
 
     :raises RoquetError: no broker could tell the offset.
     """
-    stored = await offsets.load(queue)
-    if stored is not None and stored >= 0:
-        return stored
     # All messages of the retry topic belong to this group, whatever `start` is.
     is_retry = queue.topic.startswith(RETRY_PREFIX)
+    stored = await offsets.load(queue)
+    may_be_new = stored == 0 and isinstance(start, datetime) and not is_retry
+    if may_be_new and not await offsets.is_stored(queue):
+        stored = None
+    if stored is not None and stored >= 0:
+        return stored
     return await offset_of(session, queue, "earliest" if is_retry else start)
 
 

@@ -1,4 +1,4 @@
-"""Calls about one queue: its offsets, and a group's offset in it (codes 14, 15, 29 to 31).
+"""Calls about one queue: its offsets, and a group's offset in it (codes 14, 15, 29 to 31, 43).
 
 All of them go to the master, and to a slave while there is no master.
 
@@ -8,6 +8,7 @@ See docs/protocol/consuming.md#offsets and docs/protocol/consuming.md#committing
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -24,12 +25,29 @@ from roquet.protocol.headers.offsets import (
     SearchOffsetHeader,
     UpdateOffsetHeader,
 )
+from roquet.protocol.json.dialect import load
+from roquet.protocol.json.numbers import as_int64
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.remoting.refusals import checked
 
 H = TypeVar("H", bound=Header)
+
+
+def stored_offsets(body: bytes, group: str, topic: str) -> dict[int, int]:
+    """The offsets of one group in one topic, by queue id, of a broker's table of all offsets.
+
+    The table of a large broker has megabytes, so this entry alone is read.
+
+    :raises ValueError: the body is no such table.
+    """
+    if b'"offsetTable"' not in body:
+        raise ValueError("the table of consumer offsets has no offsetTable")
+    key = re.escape(f"{topic}@{group}".encode())
+    entry = re.search(rb'"%b"\s*:\s*(\{[^{}]*\})' % key, body)
+    offsets = {} if entry is None else load(entry.group(1))
+    return {int(queue_id): as_int64(offset) for queue_id, offset in offsets.items()}
 
 
 def response_header(kind: type[H], response: Command, address: str) -> H:
@@ -111,6 +129,22 @@ class QueueCalls:
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         return checked_header(OffsetAnswer, response, at.address).offset
+
+    async def stored(
+        self, group: str, topic_queue: MessageQueue, timeout_ms: int
+    ) -> dict[int, int]:
+        """The offsets of a group that a broker has stored in a topic, by queue id.
+
+        Only this tells a stored 0 from the 0 that `committed` is answered for a young queue.
+
+        :param topic_queue: any queue of the topic at that broker.
+        """
+        request = Command(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        at, response = await self._brokers.call(topic_queue, request, timeout_ms)
+        try:
+            return stored_offsets(checked(response, at.address).body, group, topic_queue.topic)
+        except ValueError as error:
+            raise PeerError(f"answer of {at.address}: {error}") from None
 
     async def commit(
         self,
