@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -406,16 +407,23 @@ def test_a_pattern_that_matches_nothing_yet_waits(cluster: FakeCluster, broker: 
     assert cluster.nothing_is_left()
 
 
-def test_a_new_topic_whose_filter_a_broker_refuses_is_tried_again(
-    cluster: FakeCluster, broker: FakeBroker
+def test_a_new_topic_whose_filter_a_broker_refuses_is_tried_again_and_keeps_no_other_out(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def consume() -> None:
         async with consumer(cluster, {re.compile("orders-.*"): Sql("a > 1")}) as c:
             fill(broker, 0, "orders-1")
-            broker.script[RequestCode.CHECK_CLIENT_CONFIG] = [ResponseCode.SYSTEM_ERROR]
+            fill(broker, 0, "orders-2")
+            refused = [ResponseCode.SYSTEM_ERROR]
+            broker.script[RequestCode.CHECK_CLIENT_CONFIG] = [*refused, 0, *refused]
             await asyncio.sleep(MATCH_PERIOD_S + 1)
-            assert c.subscriptions() == {}
+            assert c.subscriptions() == {"orders-2": Sql("a > 1")}
             await asyncio.sleep(MATCH_PERIOD_S)
-            assert c.subscriptions() == {"orders-1": Sql("a > 1")}
+            assert c.subscriptions() == {"orders-2": Sql("a > 1")}
+            await asyncio.sleep(MATCH_PERIOD_S)
+            assert c.subscriptions().keys() == {"orders-1", "orders-2"}
 
-    cluster.run(consume)
+    with caplog.at_level(logging.INFO, "roquet"):
+        cluster.run(consume)
+    (line,) = [line for line in caplog.messages if "cannot be subscribed yet" in line]
+    assert "group=G topic=orders-1 error=" in line

@@ -12,9 +12,16 @@ from typing import Final
 
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.rebalancer import Rebalancer
+from roquet.client._net.outages import level_of
 from roquet.client._net.tasks import Tasks, attempt
 from roquet.client.selector import Sql, check_filter, subscription_to
-from roquet.errors import AccessDenied, ClientStateError, ConfigError, RouteNotFound
+from roquet.errors import (
+    AccessDenied,
+    ClientStateError,
+    ConfigError,
+    RoquetError,
+    RouteNotFound,
+)
 from roquet.protocol.bodies.tables import Subscription
 from roquet.protocol.records.message import RETRY_PREFIX, check_topic
 from roquet.protocol.remoting.codes import RequestCode
@@ -49,6 +56,8 @@ class SubscriptionChanges:
         self._turn = asyncio.Lock()
         self._missing: Counter[str] = Counter()
         """Of each topic that matched a pattern: how many lists in a row lacked it."""
+        self._unusable: set[str] = set()
+        """New topics that match a pattern and could not be subscribed when they were last tried."""
 
     def filters(self) -> dict[str, str | Sql]:
         """The topics that are subscribed now, with their filters."""
@@ -92,19 +101,22 @@ class SubscriptionChanges:
     async def follow_patterns(self) -> None:
         """Subscribe to topics that match a pattern and are new, and drop those that are gone.
 
-        :raises RoquetError: no name server answers, or a broker refuses the filter of a new topic.
+        A new topic whose route or filter cannot be used is logged once, and tried again.
+
+        :raises RoquetError: no name server answers.
         """
         found = await self._matching()
         for topic in self._missing:
             self._missing[topic] = 0 if topic in found else self._missing[topic] + 1
         gone = [topic for topic, missing in self._missing.items() if missing >= MISSING_MAX]
-        added = {
-            topic: self._subscription(topic, selector)
-            for topic, selector in found.items()
-            if topic not in self._context.subscriptions
-        }
-        for subscription in added.values():
-            await self._check(subscription)
+        added: dict[str, Subscription] = {}
+        for topic, selector in found.items():
+            if topic in self._context.subscriptions:
+                continue
+            subscription = self._subscription(topic, selector)
+            # One that cannot be subscribed does not keep the others out.
+            if await self._is_usable(subscription):
+                added[topic] = subscription
         if added or gone:
             log.info(
                 "topics that match a pattern changed: group=%s added=%s gone=%s",
@@ -144,6 +156,23 @@ class SubscriptionChanges:
             await self._session.routes.refresh_created(topic, tries)
         if not subscription.is_by_tag:
             await check_filter(self._session, self._context.group, subscription)
+
+    async def _is_usable(self, subscription: Subscription) -> bool:
+        topic = subscription.topic
+        try:
+            await self._check(subscription)
+        except RoquetError as error:
+            log.log(
+                logging.DEBUG if topic in self._unusable else level_of(error),
+                "topic that matches a pattern cannot be subscribed yet: group=%s topic=%s error=%s",
+                self._context.group,
+                topic,
+                error,
+            )
+            self._unusable.add(topic)
+            return False
+        self._unusable.discard(topic)
+        return True
 
     async def _finish(
         self, added: Mapping[str, Subscription], removed: Collection[str] = ()
