@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import Final
 
 import pytest
@@ -66,6 +67,25 @@ def test_ctrl_c_ends_a_call_and_no_message_is_lost(mq: sync.Client, topic: str) 
             timer.start()
             consumer.get(60_000)
         mq.send(topic, b"1")
+        assert consumer.get(30_000).body == b"1"
+
+
+def test_an_interrupt_between_the_wait_and_the_result_loses_no_message(
+    mq: sync.Client, topic: str
+) -> None:
+    def interrupt(frame: FrameType, _event: str, _: object) -> None:
+        if frame.f_code.co_name == "result" and "background_loop" in frame.f_code.co_filename:
+            raise Interrupted
+
+    mq.send(topic, b"1")
+    with mq.consumer("R", topic, start="earliest") as consumer:
+        before = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            with pytest.raises(Interrupted):
+                consumer.get(30_000)
+        finally:
+            sys.settrace(before)
         assert consumer.get(30_000).body == b"1"
 
 

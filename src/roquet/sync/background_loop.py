@@ -137,11 +137,12 @@ class BackgroundLoop:
             while not caller.wait(WAIT_S):
                 if not self._thread.is_alive():
                     raise _closed()
+            # Within the block: an interrupt may come between the wait and the result.
+            return call.result()
         except BaseException:
             with suppress(ClientStateError):
                 self.soon(call.abandon)
             raise
-        return call.result()
 
     def soon(self, function: Callable[..., object], *args: object) -> None:
         """Call a function in the loop soon, after all that was given to it before.
