@@ -110,3 +110,21 @@ async def test_a_handler_in_a_thread_has_the_context_too() -> None:
             c.stop()
             await run
     assert seen == [b"x"]
+
+
+def test_a_block_without_await_runs_in_the_context_too(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> tuple[bytes, bytes]:
+        async with consumer(cluster, hooks=[Current(), seen]) as c:
+            with await c.get() as message:
+                found = message.body, CURRENT.get()
+            with await c.get():
+                raise ValueError("of the block")
+            return found
+
+    fill(broker, 2)
+    seen = DeliveriesSeen()
+    assert cluster.run(consume) == (b"0", b"0")
+    assert seen.outcomes() == ["acknowledged", "failed"]
+    assert str(seen.ended[1].error) == "of the block"

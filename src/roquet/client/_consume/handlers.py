@@ -106,6 +106,14 @@ def _settle_at_end(message: ReceivedMessage, in_thread: asyncio.Future[Any]) -> 
 
     Before that the message must not come again: two would work on it at the same time.
     """
-    with message:
-        if inspect.isawaitable(in_thread.result()):
-            raise RuntimeError("the run was cancelled before the coroutine of its handler ended")
+    error = in_thread.exception()
+    if error is None and not inspect.isawaitable(in_thread.result()):
+        message.ack()
+        return
+    log.error(
+        "message failed after its run was cancelled: msgId=%s topic=%s",
+        message.message_id,
+        message.topic,
+        exc_info=error,
+    )
+    message.retry()

@@ -34,18 +34,20 @@ class HookedMessage(ReceivedMessage):
 
         return settle_and_tell
 
-    async def __aenter__(self) -> Self:
-        self._watch.enter()
-        return await super().__aenter__()
+    # `async with` calls these, too.
 
-    async def __aexit__(
+    def __enter__(self) -> Self:
+        self._watch.enter()
+        return super().__enter__()
+
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
         self._watch.leave(error)
-        return await super().__aexit__(kind, error, trace)
+        return super().__exit__(kind, error, trace)
 
 
 class HookedMessageStream(MessageStream):
