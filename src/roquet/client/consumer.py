@@ -113,7 +113,7 @@ class Consumer(SessionUser):
     :param strategy: the rule of `roquet.allocation` by which the members share the queues; it must
         be the same in all members of a group. None means `Averagely()`.
     :param consume_timeout_ms: a message that is not settled this long after its delivery is
-        delivered again later. None means never; an `ordered` consumer waits in any case.
+        delivered again later; an `ordered` consumer logs it and waits. None means never.
     :param offsets_folder: the folder of the offsets of broadcasting members, which are stored in
         `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
     :param auto_commit: store offsets every 5 s, with pulls, and when a queue is taken away. With
@@ -186,7 +186,6 @@ class Consumer(SessionUser):
             self._trace,
             session,
             ConsumeHooks.of(self.config.hooks, session.client_id, group),
-            ordered=ordered,
         )
         offsets = offset_store(
             session, self._group, self.config.client_id, offsets_folder, broadcast=broadcast

@@ -51,7 +51,9 @@ def test_without_timeout_a_message_may_be_held_for_ever(
     assert stored(broker) == {0: 1}
 
 
-def test_in_order_a_message_is_waited_for(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_in_order_a_message_is_waited_for_and_logged_once(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its handler may still be at work: a second delivery would be handled beside it."""
 
     async def consume() -> None:
@@ -64,6 +66,8 @@ def test_in_order_a_message_is_waited_for(cluster: FakeCluster, broker: FakeBrok
 
     fill(broker, 2)
     cluster.run(consume, within_s=1000)
+    (line,) = [line for line in caplog.messages if "not settled in time" in line]
+    assert "the next one of its queue waits for it: topic=T broker=broker-a queue=0 off" in line
 
 
 def test_a_message_of_a_queue_that_went_to_another_member_is_forgotten(

@@ -43,15 +43,12 @@ async def test_failed_messages_of_ordered_queues_keep_their_place(
     assert type(made) is kind
 
 
-@pytest.mark.parametrize(
-    ("timeout_ms", "ordered", "expires_s"),
-    [(1500, False, 1.5), (None, False, None), (1500, True, None)],
-)
-async def test_no_message_is_given_up_in_order_or_without_consume_timeout(
-    session: Session, timeout_ms: int | None, ordered: bool, expires_s: float | None
+@pytest.mark.parametrize(("timeout_ms", "expires_s"), [(1500, 1.5), (None, None)])
+async def test_the_consume_timeout_counts_if_there_is_one(
+    session: Session, timeout_ms: int | None, expires_s: float | None
 ) -> None:
     prefetch = PrefetchBuffer()
-    failed = redelivery(prefetch, session, "G", None, 1000, ordered=ordered, broadcast=False)
-    made = message_stream(prefetch, failed, 1, timeout_ms, None, session, None, ordered=ordered)
+    failed = redelivery(prefetch, session, "G", None, 1000, ordered=False, broadcast=False)
+    made = message_stream(prefetch, failed, 1, timeout_ms, None, session, None)
     assert type(made) is MessageStream
     assert made.in_progress.timeout_s == expires_s

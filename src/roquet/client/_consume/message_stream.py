@@ -6,7 +6,7 @@ import asyncio
 from typing import ClassVar
 
 from roquet.client._consume.in_progress import InProgress
-from roquet.client._consume.prefetch import Delivery, PrefetchBuffer
+from roquet.client._consume.prefetch import Delivery, OrderedPrefetchBuffer, PrefetchBuffer
 from roquet.client._consume.redelivery import Redelivery
 from roquet.client._consume.trace import ConsumeTrace
 from roquet.client.received import ReceivedMessage
@@ -42,7 +42,8 @@ class MessageStream:
         self._uncompressed_max = uncompressed_max
         self._trace = trace
         self._names = names
-        self.in_progress = InProgress(consume_timeout_s, self._expired)
+        is_ordered = isinstance(prefetch, OrderedPrefetchBuffer)
+        self.in_progress = InProgress(consume_timeout_s, None if is_ordered else self._expired)
         self.stopped = prefetch.stopped
         """Set once no more messages are delivered."""
 

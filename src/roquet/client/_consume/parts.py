@@ -79,8 +79,6 @@ def message_stream(
     trace: ConsumeTrace | None,
     session: Session,
     hooks: ConsumeHooks | None,
-    *,
-    ordered: bool,
 ) -> MessageStream:
     """The messages that the application gets. Without hooks it pays for none.
 
@@ -89,9 +87,7 @@ def message_stream(
     expires_s: float | None = None
     if consume_timeout_ms is not None:
         check_number("consume_timeout_ms", consume_timeout_ms, 1)
-        # In order no message is given up, as its handler may still be at work on it.
-        if not ordered:
-            expires_s = consume_timeout_ms / 1000
+        expires_s = consume_timeout_ms / 1000
     names = session.names
     if hooks is None:
         return MessageStream(prefetch, redelivery, uncompressed_max, expires_s, trace, names)
