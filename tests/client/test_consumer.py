@@ -5,6 +5,8 @@ scripted.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from roquet.client.consumer import Consumer
+from roquet.client.hook import Hook
 from roquet.errors import (
     CallTimeout,
     ClientStateError,
@@ -21,6 +24,7 @@ from roquet.errors import (
 )
 from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
 from tests.client.consumers import bodies, consumer, fill, stored
+from tests.client.hooks import DeliveriesSeen
 
 # what comes
 
@@ -426,3 +430,28 @@ def test_a_new_group_starts_at_the_first_message_that_is_left(
     broker.log.removed["T", 0] = 5
     assert cluster.run(consume) == [b"5"]
     assert cluster.sim.now_s < 9, "without a detour over an illegal offset"
+
+
+@pytest.mark.parametrize("hooks", [(), (DeliveriesSeen(),)])
+def test_acknowledging_after_the_close_is_logged_once(
+    cluster: FakeCluster,
+    broker: FakeBroker,
+    caplog: pytest.LogCaptureFixture,
+    hooks: Sequence[Hook],
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster, hooks=hooks) as c:
+            messages = await c.get_many(4)
+            messages[0].ack()
+        messages[0].ack()
+        messages[1].retry()
+        for message in messages[2:]:
+            async with message:
+                pass
+
+    fill(broker, 4)
+    with caplog.at_level(logging.INFO, "roquet"):
+        cluster.run(consume)
+    (line,) = [line for line in caplog.messages if "acknowledged after" in line]
+    assert "closed, it comes again: topic=T broker=broker-a queue=0 offset=2 msgId=" in line
+    assert stored(broker) == {0: 1}

@@ -272,13 +272,16 @@ class Consumer(SessionUser):
     async def _on_close(self) -> None:
         """Store the offsets, then leave the group."""
         self._prefetch.close()
-        self._messages.close()
         last_sends: list[Callable[[], Awaitable[object]]] = [self._redelivery.finish]
         if self._trace is not None:
             last_sends.append(self._trace.sender.close)
-        await each_in_turn(
-            self._tasks.close, partial(all_together, *last_sends), self._member.leave
-        )
+        try:
+            await each_in_turn(
+                self._tasks.close, partial(all_together, *last_sends), self._member.leave
+            )
+        finally:
+            # Until the offsets were stored, the application may settle messages.
+            self._messages.close()
 
     def stop(self) -> None:
         """Deliver no more messages. What was delivered can still be settled.

@@ -89,3 +89,4 @@ class HookedMessageStream(MessageStream):
     def close(self) -> None:
         for watch in list(self._watches.values()):
             watch.end(ConsumeOutcome.UNSETTLED)
+        super().close()

@@ -58,6 +58,10 @@ class InProgress:
     def count(self) -> int:
         return len(self._since_s)
 
+    def deliveries(self) -> list[Delivery]:
+        """The messages."""
+        return list(self._since_s)
+
     async def expire(self) -> None:
         """Treat messages as failed, or log them, that were delivered before the timeout."""
         if self.timeout_s is None:

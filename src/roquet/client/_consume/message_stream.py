@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from functools import partial
 from typing import ClassVar
 
 from roquet.client._consume.in_progress import InProgress
-from roquet.client._consume.prefetch import Delivery, OrderedPrefetchBuffer, PrefetchBuffer
+from roquet.client._consume.prefetch import (
+    Delivery,
+    DirectDelivery,
+    OrderedPrefetchBuffer,
+    PrefetchBuffer,
+)
 from roquet.client._consume.redelivery import Redelivery
 from roquet.client._consume.trace import ConsumeTrace
+from roquet.client._send.trace_records import Outcome
 from roquet.client.received import ReceivedMessage
 from roquet.common.loop_time import now_s
 from roquet.errors import MessageError
+from roquet.protocol.records.message import UNIQ_KEY
 from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
+
+log = logging.getLogger(__name__)
 
 
 class MessageStream:
@@ -44,6 +55,8 @@ class MessageStream:
         self._names = names
         is_ordered = isinstance(prefetch, OrderedPrefetchBuffer)
         self.in_progress = InProgress(consume_timeout_s, None if is_ordered else self._expired)
+        self._has_told_late = False
+        """Whether the log says that a message was acknowledged after the close."""
         self.stopped = prefetch.stopped
         """Set once no more messages are delivered."""
 
@@ -118,3 +131,22 @@ class MessageStream:
 
     def close(self) -> None:
         """Called when the consumer is closed: what is not settled now does not count any more."""
+        for delivery in self.in_progress.deliveries():
+            delivery.on_settled = partial(self._settled_too_late, delivery)
+
+    def _settled_too_late(self, delivery: Delivery, outcome: Outcome) -> None:
+        if outcome is not Outcome.ACKNOWLEDGED or isinstance(delivery, DirectDelivery):
+            return
+        record = delivery.record
+        # More of them, of a loop that goes on, say nothing new.
+        log.log(
+            logging.DEBUG if self._has_told_late else logging.WARNING,
+            "message was acknowledged after its consumer was closed, it comes again: topic=%s "
+            "broker=%s queue=%d offset=%d msgId=%s",
+            record.topic,
+            delivery.broker_name,
+            record.queue_id,
+            record.queue_offset,
+            record.properties.get(UNIQ_KEY, record.offset_message_id),
+        )
+        self._has_told_late = True
