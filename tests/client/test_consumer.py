@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -455,3 +455,17 @@ def test_acknowledging_after_the_close_is_logged_once(
     (line,) = [line for line in caplog.messages if "acknowledged after" in line]
     assert "closed, it comes again: topic=T broker=broker-a queue=0 offset=2 msgId=" in line
     assert stored(broker) == {0: 1}
+
+
+def test_who_awaits_stop_is_told_what_it_does(cluster: FakeCluster, broker: FakeBroker) -> None:
+    """In other clients it leaves the group. What it returned was no more than None."""
+
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            stop: Callable[[], Any] = c.stop
+            with pytest.raises(ClientStateError, match=r"to leave the group, call `await consumer"):
+                await stop()
+            assert c.is_open
+
+    fill(broker, 1)
+    cluster.run(consume)

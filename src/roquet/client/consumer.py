@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -287,10 +287,12 @@ class Consumer(SessionUser):
         """Deliver no more messages. What was delivered can still be settled.
 
         Iterations end, and `run` returns when its handlers have ended. The member stays in its
-        group until it is closed. A signal handler of the event loop may call this.
+        group until it is closed. A signal handler of the event loop may call this. It does not
+        wait, so it is called without `await`.
         """
         self._require_open()
         self._prefetch.stop()
+        return _Stopped()  # type: ignore[return-value]  # for those who await it all the same
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over the messages until the consumer is stopped or closed.
@@ -582,6 +584,19 @@ class Consumer(SessionUser):
 
 def _stopped() -> ClientStateError:
     return ClientStateError("this Consumer was stopped: it delivers no more messages")
+
+
+class _Stopped:
+    """What `stop` returns. In other clients, `await consumer.stop()` leaves the group."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        raise ClientStateError(
+            "stop() does not wait: call it without await. It ends the deliveries; to leave the "
+            "group, call `await consumer.close()`"
+        )
+
+    def __repr__(self) -> str:
+        return "None"  # as it is shown in a notebook
 
 
 class _Iteration:
