@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from roquet import CallTimeout, ClientStateError, ConfigError, ReceivedMessage, sync
+from roquet import CallTimeout, ClientStateError, ConfigError, ConsumeEvent, ReceivedMessage, sync
 from roquet.dev import Cluster
+from tests.client.hooks import DeliveriesSeen
 
 LOOP_THREAD = "roquet-sync"
 
@@ -213,3 +215,44 @@ def test_where_a_group_begins_may_be_given_without_the_name(mq: sync.Client, top
     mq.send(topic, b"0")
     with mq.consumer("begin", topic, "earliest") as consumer:
         assert consumer.get(30_000).body == b"0"
+
+
+class Blocks(DeliveriesSeen):
+    """Also records in which threads blocks are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_block: list[str] = []
+        self.told_in: set[str] = set()
+
+    def handling(self, _event: ConsumeEvent) -> AbstractContextManager[object]:
+        return self._block()
+
+    @contextmanager
+    def _block(self) -> Iterator[None]:
+        self.in_block.append(threading.current_thread().name)
+        yield
+
+    def after_consume(self, event: ConsumeEvent) -> None:
+        super().after_consume(event)
+        self.told_in.add(threading.current_thread().name)
+
+
+def test_hooks_are_told_in_the_loop_of_what_threads_settle(cluster: Cluster, topic: str) -> None:
+    def handle(message: ReceivedMessage) -> None:
+        message.ack()
+        consumer.stop()
+
+    blocks = Blocks()
+    with sync.connect(cluster.name_server, hooks=[blocks]) as mq:
+        fill(mq, topic, 4)
+        with consumer_of(mq, topic) as consumer:
+            consumer.get().ack()
+            with consumer.get():
+                pass
+            with consumer.get():
+                raise ValueError("not booked")
+            consumer.run(handle)
+    assert blocks.outcomes() == ["acknowledged", "acknowledged", "failed", "acknowledged"]
+    assert blocks.told_in == {LOOP_THREAD}
+    assert blocks.in_block == [threading.current_thread().name] * 2 + [LOOP_THREAD]

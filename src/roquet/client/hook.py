@@ -139,7 +139,8 @@ class Hook:
         """A context manager for an `async with message` block or a handler of `Consumer.run`.
 
         It is entered before the block and left after it, in the same task. It cannot suppress
-        exceptions.
+        exceptions. For a `with message` block of `roquet.sync` this is called, and the context
+        manager is entered and left, in the thread of the block.
         """
         return None
 

@@ -24,15 +24,8 @@ class HookedMessage(ReceivedMessage):
     def watched_by(self, watch: ConsumeWatch) -> None:
         """Tell `watch`. Called once, before the application gets the message."""
         self._watch = watch
-
-    def _settled_by(self, method: str) -> Settle:
-        settle = super()._settled_by(method)
-
-        def settle_and_tell(delay_level: int | None) -> None:
-            settle(delay_level)
-            self._watch.settled(delay_level)
-
-        return settle_and_tell
+        # Before `settle_in_this_thread` can replace it: hooks are told in the thread of the loop.
+        self._settle = partial(_settle_and_tell, self._settled_by("watched_by"), watch)
 
     # `async with` calls these, too.
 
@@ -48,6 +41,11 @@ class HookedMessage(ReceivedMessage):
     ) -> bool:
         self._watch.leave(error)
         return super().__exit__(kind, error, trace)
+
+
+def _settle_and_tell(settle: Settle, watch: ConsumeWatch, delay_level: int | None) -> None:
+    settle(delay_level)
+    watch.settled(delay_level)
 
 
 class HookedMessageStream(MessageStream):
