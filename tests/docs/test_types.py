@@ -1,7 +1,8 @@
 """The Python of the guide and of the examples passes `mypy --strict`, as it is for whoever copies it.
 
 The blocks of a page become a module in which each line has the number that it has in the page. A
-block that defines a function again which the page defined before begins a program of its own.
+block that defines a function again which the page defined before begins a program of its own, and
+so does each block of a page that promises it.
 `await` outside of a function works, as in `python -m asyncio`: blocks stand in a function.
 """
 
@@ -19,11 +20,16 @@ from tests.docs.pages import DOCS, GUIDE, ROOT, Block, blocks
 SECONDS_MAX: Final = 300
 """With a cold cache; else it takes some seconds."""
 
+EACH_ALONE: Final = "is a program: copy it into a file"
+"""What a page says whose blocks need nothing of each other."""
+
 HEAD: Final = ("# mypy: allow-redefinition", "async def page() -> None:")
 
 
 def programs(page: Path) -> list[list[Block]]:
     """The page's blocks, those together that a reader runs in one session; files stand alone."""
+    if EACH_ALONE in page.read_text(encoding="utf-8"):
+        return [[block] for block in blocks(page, "python")]
     found: list[list[Block]] = [[]]
     files: list[list[Block]] = []
     defined: set[str] = set()
@@ -76,6 +82,13 @@ def test_the_code_of_the_guide_is_well_typed(tmp_path: Path) -> None:
             modules.append(module)
 
     assert complaints(modules) == []
+
+
+def test_each_block_of_a_page_that_promises_it_is_checked_alone() -> None:
+    page = DOCS / "guide" / "client.md"
+
+    assert all(len(program) == 1 for program in programs(page))
+    assert len(programs(page)) == len(blocks(page, "python"))
 
 
 def test_a_wrong_type_in_a_page_would_be_told_at_its_line(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 MATCH_PERIOD_S: Final = 30.0
 """Period in which a name server is asked for topics that match a pattern."""
 ROUTE_TRIES: Final = 4
-"""How often a name server is asked for a topic before the member is told that it does not exist: a
-send may have created it some milliseconds ago. It takes 0.2 s, after which the member looks for it
-in the background."""
+"""How often a name server is asked for a topic before the member goes on without it: a send may
+have created it some milliseconds ago. It takes 0.2 s, after which the member looks for it in the
+background."""
 MISSING_MAX: Final = 3
 """A matched topic is dropped when so many lists in a row lack it. A name server that has just been
 started lists a topic only when its brokers have registered, every 30 s."""
