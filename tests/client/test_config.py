@@ -50,6 +50,10 @@ every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
         ({"client_id": 7}, "client_id is 7: give a str, or None"),
         ({"client_id": ""}, "client_id is empty"),
         ({"runtime": 7}, "runtime is 7: give a Runtime, or None"),
+        ({"poll_name_server_ms": 9}, "poll_name_server_ms is 9: allowed are 10 to 2147483647"),
+        ({"poll_name_server_ms": None}, "poll_name_server_ms is None: allowed are 10 to"),
+        ({"heartbeat_ms": 0.5}, "heartbeat_ms is 0.5: allowed are 10 to 100000"),
+        ({"heartbeat_ms": 120_000}, "heartbeat_ms is 120000: allowed are 10 to 100000"),
     ],
 )
 def test_a_wrong_option_is_named_by_every_client(

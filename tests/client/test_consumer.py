@@ -355,6 +355,10 @@ def test_a_batch_that_is_cancelled_settles_nothing(
         ({"max_reconsume_times": 1.5}, r"max_reconsume_times is 1\.5"),
         ({"batch_size": True}, "batch_size is True"),
         ({"suspend_ms": 9}, "suspend_ms is 9: allowed are 10 to 30000"),
+        ({"read_from": "slaves"}, "read_from is 'slaves': give one of 'master', 'slave'"),
+        ({"pull_interval_ms": -1}, "pull_interval_ms is -1: allowed are 0 to 65535"),
+        ({"pull_interval_ms": 65_536}, "pull_interval_ms is 65536: allowed are 0 to 65535"),
+        ({"persist_offsets_ms": 0}, "persist_offsets_ms is 0: allowed are 10 to"),
     ],
 )
 def test_a_number_that_cannot_be_used_is_named(options: dict[str, Any], argument: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypedDict, Unpack
 
 from roquet.client.hook import Hook, check_hooks
+from roquet.common.arguments import check_number
 from roquet.common.runtime import Runtime
 from roquet.errors import ConfigError
 from roquet.protocol.records.namespace import Namespace
@@ -17,6 +18,12 @@ from roquet.transport.tls import Tls
 __all__ = ["ClientConfig", "ClientOptions"]
 
 
+POLL_NAME_SERVER_MS: Final = 30_000
+HEARTBEAT_MS: Final = 30_000
+PERIOD_MS_MIN: Final = 10
+"""The shortest period of what a client does again and again: a shorter one only costs CPU time."""
+HEARTBEAT_MS_MAX: Final = 100_000
+"""Brokers close connections that are silent for 120 s."""
 NameServers: TypeAlias = str | Sequence[str]
 
 
@@ -29,6 +36,8 @@ class ClientOptions(TypedDict, total=False):
     runtime: Runtime | None
     hooks: Sequence[Hook]
     namespace: str | None
+    poll_name_server_ms: int
+    heartbeat_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,9 @@ class ClientConfig:
     :param hooks: objects that are told of each send, delivery and request (`Hook`).
     :param namespace: sets the topics and groups of one tenant apart from those of others. Brokers
         know them as `namespace%name`; the application uses and sees the names without it.
+    :param poll_name_server_ms: the period in ms in which routes are refreshed.
+    :param heartbeat_ms: the period in ms of heartbeats, at most 100,000. Brokers forget a client
+        from which they hear nothing for 120 s.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
@@ -62,6 +74,8 @@ class ClientConfig:
     runtime: Runtime | None = None
     hooks: Sequence[Hook] = ()
     namespace: str | None = None
+    poll_name_server_ms: int = POLL_NAME_SERVER_MS
+    heartbeat_ms: int = HEARTBEAT_MS
 
     def __post_init__(self) -> None:
         given = self.name_server
@@ -82,6 +96,8 @@ class ClientConfig:
             if value is not None and not isinstance(value, kind):
                 raise ConfigError(f"{name} is {value!r}: give a {kind.__name__}, or None")
         object.__setattr__(self, "hooks", check_hooks(self.hooks))
+        check_number("poll_name_server_ms", self.poll_name_server_ms, PERIOD_MS_MIN)
+        check_number("heartbeat_ms", self.heartbeat_ms, PERIOD_MS_MIN, HEARTBEAT_MS_MAX)
         if self.client_id == "":
             raise ConfigError("client_id is empty: give an id, or None for a random one")
         try:

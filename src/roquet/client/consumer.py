@@ -20,18 +20,19 @@ from roquet.client._consume.offsets import Start, Where, check_start, check_wher
 from roquet.client._consume.parts import message_stream, offset_store, redelivery
 from roquet.client._consume.prefetch import OrderedPrefetchBuffer, PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
+from roquet.client._consume.read_from import ReadFrom, check_read_from
 from roquet.client._consume.redelivery import SUSPEND_MS
 from roquet.client._consume.topic_patterns import Topics, split_topics
 from roquet.client._consume.trace import ConsumeTrace
-from roquet.client._net.arguments import check_number
 from roquet.client._net.hooks import ConsumeHooks
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import Tasks, all_together, each_in_turn, every
 from roquet.client._send.trace import TraceSender
-from roquet.client.config import ClientConfig, ClientOptions, NameServers
+from roquet.client.config import PERIOD_MS_MIN, ClientConfig, ClientOptions, NameServers
 from roquet.client.rebalance_listener import RebalanceListener, check_listener
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
+from roquet.common.arguments import check_number
 from roquet.common.callables import check_handler
 from roquet.common.stop_signals import stopping_on
 from roquet.errors import CallTimeout, ClientStateError, ConfigError
@@ -48,6 +49,9 @@ log = logging.getLogger(__name__)
 CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
 """As in Apache's clients (`consumeTimeout`)."""
 DRAIN_TIMEOUT_MS: Final = 30_000
+PERSIST_OFFSETS_MS: Final = 5000
+PULL_INTERVAL_MS_MAX: Final = 65_535
+"""As in Apache's clients (`persistConsumerOffsetInterval`, `pullInterval`)."""
 
 
 class MemberOptions(ClientOptions, total=False):
@@ -65,6 +69,9 @@ class MemberOptions(ClientOptions, total=False):
     auto_commit: bool
     trace: bool | str
     suspend_ms: int
+    read_from: ReadFrom
+    pull_interval_ms: int
+    persist_offsets_ms: int
 
 
 class ConsumerOptions(MemberOptions, total=False):
@@ -116,12 +123,16 @@ class Consumer(SessionUser):
         delivered again later; an `ordered` consumer logs it and waits. None means never.
     :param offsets_folder: the folder of the offsets of broadcasting members, which are stored in
         `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
-    :param auto_commit: store offsets every 5 s, with pulls, and when a queue is taken away. With
-        False, only `commit` stores offsets; not even closing does.
+    :param auto_commit: store offsets every `persist_offsets_ms`, with pulls, and when a queue is
+        taken away. With False, only `commit` stores offsets; not even closing does.
     :param listener: is told when queues are assigned to this member, and when it loses some.
     :param trace: send records of each message to the trace topic, as `Producer` does.
     :param suspend_ms: how long an `ordered` consumer waits before it delivers a failed message
         again, in ms.
+    :param read_from: which processes of a broker are pulled, as in `PullConsumer`. The offsets are
+        stored at the master in any case, or at a slave while the master is down.
+    :param pull_interval_ms: how long to wait after a pull with messages, in ms, at most 65,535.
+    :param persist_offsets_ms: the period in ms in which offsets are stored.
     :param client: `credentials`, `tls`, `client_id`, `hooks`, `namespace` of `ClientConfig`. A
         broadcasting member needs a `client_id` that is the same after a restart, because it names
         the folder of the offsets (docs/pitfalls.md#trap-65).
@@ -150,6 +161,9 @@ class Consumer(SessionUser):
         listener: RebalanceListener | None = None,
         trace: bool | str = False,
         suspend_ms: int = SUSPEND_MS,
+        read_from: ReadFrom = "any",
+        pull_interval_ms: int = 0,
+        persist_offsets_ms: int = PERSIST_OFFSETS_MS,
         **client: Unpack[ClientOptions],
     ) -> None:
         super().__init__(name_server, **client)
@@ -160,6 +174,9 @@ class Consumer(SessionUser):
         check_group(self._group)
         check_start(start)
         check_number("batch_size", batch_size, 1)
+        check_read_from(read_from)
+        check_number("pull_interval_ms", pull_interval_ms, 0, PULL_INTERVAL_MS_MAX)
+        check_number("persist_offsets_ms", persist_offsets_ms, PERIOD_MS_MIN)
         if not isinstance(limits, PrefetchLimits | None):
             raise ConfigError(f"limits is {limits!r}: give a PrefetchLimits, or None")
         if listener is not None:
@@ -213,6 +230,9 @@ class Consumer(SessionUser):
             auto_commit,
             patterns,
             listener,
+            read_from,
+            pull_interval_ms,
+            persist_offsets_ms,
         )
         self._member = Member(context)
         self._tasks = Tasks()

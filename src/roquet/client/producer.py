@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
-from roquet.client._net.arguments import check_number
 from roquet.client._net.broker_requests import CheckBackHandler
 from roquet.client._net.hooks import SendHooks
 from roquet.client._net.replies import reply_properties
@@ -32,6 +31,7 @@ from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
+from roquet.common.arguments import check_number
 from roquet.errors import CallTimeout, ConfigError, MessageError, RouteNotFound
 from roquet.protocol.records.compression import (
     COMPRESS_FROM_SIZE,

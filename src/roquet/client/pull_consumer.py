@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, get_args
+from typing import TYPE_CHECKING, Unpack
 
 from roquet.client._consume.pull_request import HOLD_SWEEP_MS, pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
-from roquet.client._net import arguments
+from roquet.client._consume.read_from import ReadFrom, addresses_to_read, check_read_from
 from roquet.client._net.routes import (
     BrokerAddress,
     masters_only,
@@ -20,8 +20,8 @@ from roquet.client._net.session_user import SessionUser
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.counters import count_failure
 from roquet.client.selector import Sql, check_filter, subscription_to
+from roquet.common import arguments
 from roquet.common.java import INT_MAX, LONG_MAX, LONG_MIN
-from roquet.errors import ConfigError
 from roquet.protocol.bodies.tables import MASTER_ID, Route, Subscription
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from roquet.client.metrics import PartMetrics
 
 __all__ = ["PullConsumer", "PullResult", "PullStatus", "ReadFrom"]
-
-ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
 
 
 class PullOptions(ClientOptions, total=False):
@@ -92,9 +90,7 @@ class PullConsumer(SessionUser):
         self._names = self._session.names
         self._group = self._names.full(group)
         check_group(self._group)
-        if read_from not in get_args(ReadFrom):
-            allowed = ", ".join(map(repr, get_args(ReadFrom)))
-            raise ConfigError(f"read_from is {read_from!r}: give one of {allowed}")
+        check_read_from(read_from)
         arguments.check_number("timeout_ms", timeout_ms, 1)
         arguments.check_number("uncompressed_max", uncompressed_max, 1)
         self._read_from = read_from
@@ -307,14 +303,5 @@ class PullConsumer(SessionUser):
     def _addresses(
         self, queue: MessageQueue, route: Route, broker_name: str
     ) -> list[BrokerAddress]:
-        match self._read_from:
-            case "master":
-                return masters_only(route, broker_name)
-            case "slave":
-                return sorted(
-                    read_addresses(route, broker_name), key=lambda at: (at.is_master, at.broker_id)
-                )
-            case "slave-only":
-                return [at for at in read_addresses(route, broker_name) if not at.is_master]
-            case "any":
-                return read_addresses(route, broker_name, self._suggested.get(queue, MASTER_ID))
+        suggested_id = self._suggested.get(queue, MASTER_ID)
+        return addresses_to_read(self._read_from, route, broker_name, suggested_id)

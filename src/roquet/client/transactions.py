@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Final, Unpack
 
 from roquet.client._net.outages import level_of
-from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.session import Session
 from roquet.client._net.session_user import SessionUser
 from roquet.client._net.tasks import attempt, cancel
@@ -147,7 +146,7 @@ class TransactionProducer(Producer):
         """
         unknown = list(self._topics)
         while unknown := [topic for topic in unknown if not await self._is_known(topic)]:
-            await asyncio.sleep(REFRESH_PERIOD_S)
+            await asyncio.sleep(self.config.poll_name_server_ms / 1000)
 
     async def _is_known(self, topic: str) -> bool:
         try:

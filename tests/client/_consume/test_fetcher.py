@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -187,6 +188,23 @@ def test_a_broker_that_does_not_hold_pulls_is_asked_once_a_second(
     assert 19 <= len(topic_pulls) <= 22
 
 
+def test_a_pull_with_messages_is_followed_by_the_interval_that_is_set(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster, pull_interval_ms=2000, batch_size=1) as c:
+            await asyncio.sleep(9)
+            first = len(await c.get_many(100))
+            assert 4 <= first <= 5
+            await bodies(c, 10 - first)
+            await asyncio.sleep(5)
+            broker.store("T", 0, b"later")
+            assert (await c.get(timeout_ms=1000)).body == b"later"
+
+    fill(broker, 10)
+    cluster.run(consume)
+
+
 # master and slave
 
 
@@ -305,3 +323,46 @@ def test_an_offset_that_no_broker_stores_is_kept_until_one_does(
 
     fill(broker, 2)
     cluster.run(consume)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("read_from", ["slave", "slave-only"])
+def test_a_consumer_may_read_from_the_slave_while_the_master_has_the_offsets(
+    cluster: FakeCluster, broker: FakeBroker, slave: FakeBroker, read_from: str, ordered: bool
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster, read_from=read_from, ordered=ordered) as c:
+            assert sorted(await bodies(c, 3)) == [b"0", b"1", b"2"]
+
+    fill(broker, 3)
+    cluster.run(consume)
+    assert (pulls_of(broker), pulls_of(slave) > 0) == (0, True)
+    assert stored(broker)[0] == 3
+    assert stored(slave) == {}
+
+
+def test_a_consumer_of_the_master_reads_nothing_from_a_slave(
+    cluster: FakeCluster, broker: FakeBroker, slave: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster, read_from="master") as c:
+            assert sorted(await bodies(c, 3)) == [b"0", b"1", b"2"]
+
+    fill(broker, 3)
+    broker.suggested_broker_id = 1
+    cluster.run(consume)
+    assert pulls_of(slave) == 0
+
+
+def test_a_consumer_of_slaves_goes_to_the_master_only_if_it_may(
+    cluster: FakeCluster, broker: FakeBroker, slave: FakeBroker
+) -> None:
+    async def consume(read_from: str) -> int:
+        async with consumer(cluster, read_from=read_from) as c:
+            return len(await c.get_many(10, timeout_ms=5000))
+
+    fill(broker, 3)
+    cluster.listed.discard(slave.address)
+    slave.host.kill()
+    assert cluster.run(partial(consume, "slave-only")) == 0
+    assert cluster.run(partial(consume, "slave")) == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.client._consume.member import STORE_PERIOD_S
+from roquet.client.consumer import PERSIST_OFFSETS_MS
 from roquet.errors import AccessDenied, Refused
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
@@ -125,12 +125,33 @@ def test_offsets_are_stored_every_five_seconds_whatever_the_wall_clock_says(
             for message in await c.get_many(2):
                 message.ack()
             cluster.client.clock_ahead_ms += jump_ms
-            await asyncio.sleep(STORE_PERIOD_S - 1)
+            await asyncio.sleep(PERSIST_OFFSETS_MS / 1000 - 1)
             assert stored(broker) == {}
             await asyncio.sleep(1.5)
             assert stored(broker) == {0: 2}
 
     fill(broker, 2)
+    cluster.run(consume)
+
+
+def test_offsets_are_stored_as_often_as_the_consumer_was_told(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster, persist_offsets_ms=60_000) as c:
+            for message in await c.get_many(2):
+                message.ack()
+            await asyncio.sleep(10)
+            assert RequestCode.UPDATE_CONSUMER_OFFSET not in broker.requests
+        async with consumer(cluster, persist_offsets_ms=100) as c:
+            await asyncio.sleep(0.5)
+            for message in await c.get_many(2):
+                message.ack()
+            await asyncio.sleep(0.2)
+            assert stored(broker)[0] == 4
+
+    fill(broker, 4)
+    broker.pull_max = 2
     cluster.run(consume)
 
 

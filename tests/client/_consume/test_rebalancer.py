@@ -10,8 +10,8 @@ import pytest
 
 from roquet.allocation import ConsistentHash
 from roquet.client._consume.rebalancer import PERIOD_S
-from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.routes import QUEUES_MAX
+from roquet.client.config import POLL_NAME_SERVER_MS
 from roquet.client.consumer import Consumer
 from roquet.protocol.json.dialect import ObjectKeys, dump_dialect
 from roquet.protocol.records.message import MessageQueue
@@ -292,7 +292,7 @@ def test_a_topic_whose_route_cannot_be_used_keeps_no_other_from_being_rebalanced
             assert of_topic(c) == {0}
             broker.create("hostile", QUEUES_MAX + 1)
             other.create("T", 1)
-            await asyncio.sleep(2 * REFRESH_PERIOD_S)
+            await asyncio.sleep(2 * POLL_NAME_SERVER_MS / 1000)
             assert {each.broker_name for each in c.assigned()} == {"broker-a", "broker-b"}
 
     fill(broker, 0)

@@ -182,6 +182,23 @@ def test_heartbeats_keep_their_period_when_the_wall_clock_is_set(
     run(cluster, work)
 
 
+def test_a_client_says_how_often_brokers_hear_of_it_and_it_asks_for_routes(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run() -> None:
+        async with producer(cluster, heartbeat_ms=5000, poll_name_server_ms=100) as p:
+            await p.send("T", b"1")
+            await asyncio.sleep(1)
+            broker.requests[RequestCode.HEART_BEAT].clear()
+            cluster.route_requests.clear()
+            await asyncio.sleep(10.5)
+            assert len(broker.requests[RequestCode.HEART_BEAT]) == 2
+            assert 90 < cluster.route_requests.count("T") < 106
+
+    cluster.create("T", "broker-a")
+    cluster.run(run)
+
+
 def test_a_new_broker_hears_at_once_and_then_the_group_is_rebalanced(
     cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
 ) -> None:

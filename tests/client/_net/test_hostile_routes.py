@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from roquet.client._net.route_table import REFRESH_PERIOD_S
+from roquet.client.config import POLL_NAME_SERVER_MS
 from roquet.client.producer import Producer
 from roquet.errors import PeerError
 from roquet.protocol.bodies.tables import Registration, TopicConfig, TopicTable
@@ -49,10 +49,10 @@ def test_a_topic_with_billions_of_queues_is_refused_and_routes_of_others_are_ren
         async with Producer(NAME_SERVER, "P", runtime=served.client.runtime()) as producer:
             for topic in "T1", "T2":
                 await producer.send(topic, b"body")
-            await asyncio.sleep(REFRESH_PERIOD_S)
+            await asyncio.sleep(POLL_NAME_SERVER_MS / 1000)
             await register(stranger, "T1", HUGE, "huge")
             await register(stranger, "T2", 3, "more")
-            await asyncio.sleep(2 * REFRESH_PERIOD_S)
+            await asyncio.sleep(2 * POLL_NAME_SERVER_MS / 1000)
             await producer.send("T1", b"to the queues that are known")
             with pytest.raises(PeerError, match=f"{HUGE} queues"):
                 await producer.send("bad", b"body")

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.session import SILENT_CALLS_MAX, Session
-from roquet.client.config import ClientConfig
+from roquet.client.config import POLL_NAME_SERVER_MS, ClientConfig
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -204,7 +203,7 @@ def test_a_broker_that_is_in_no_route_any_more_is_disconnected(
             await asyncio.sleep(1)
             assert [len(each.members["G"]) for each in (broker, other)] == [1, 1]
             cluster.listed.remove(other.address)
-            await asyncio.sleep(2 * REFRESH_PERIOD_S)
+            await asyncio.sleep(2 * POLL_NAME_SERVER_MS / 1000)
             assert [len(each.members["G"]) for each in (broker, other)] == [1, 0]
 
     for each in (broker, other):

@@ -8,6 +8,7 @@ from roquet.allocation import AllocationStrategy
 from roquet.client._consume.offsets import OffsetStore, Start
 from roquet.client._consume.prefetch import PrefetchBuffer
 from roquet.client._consume.pull_flow import PrefetchLimits
+from roquet.client._consume.read_from import ReadFrom
 from roquet.client._consume.statistics import MemberStatistics
 from roquet.client._consume.topic_patterns import TopicPatterns
 from roquet.client._net.session import Session
@@ -38,4 +39,7 @@ class MemberContext:
     auto_commit: bool = True
     patterns: TopicPatterns = field(default_factory=TopicPatterns)
     listener: RebalanceListener | None = None
+    read_from: ReadFrom = "any"
+    pull_interval_ms: int = 0
+    persist_offsets_ms: int = 5000
     statistics: MemberStatistics = field(default_factory=MemberStatistics)

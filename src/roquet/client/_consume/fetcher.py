@@ -22,9 +22,10 @@ from roquet.client._consume.pull_flow import (
 )
 from roquet.client._consume.pull_request import pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus, selected_records
+from roquet.client._consume.read_from import addresses_to_read
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.outages import is_outage
-from roquet.client._net.routes import BrokerAddress, read_addresses
+from roquet.client._net.routes import BrokerAddress
 from roquet.common.failure_streak import FailureStreak
 from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
@@ -245,14 +246,17 @@ class QueueFetcher:
         if result.status is PullStatus.OFFSET_ILLEGAL:
             return await self._start_over(result)
         elapsed_ms = (now_s() - began_s) * 1000
-        if result.status is PullStatus.FOUND:
-            self._counters.pulls += 1
-            self._counters.pull_ms += elapsed_ms
         self._deliver(result, at.address)
-        return self._position.advance(result, elapsed_ms)
+        delay_ms = self._position.advance(result, elapsed_ms)
+        if result.status is not PullStatus.FOUND:
+            return delay_ms
+        self._counters.pulls += 1
+        self._counters.pull_ms += elapsed_ms
+        return max(delay_ms, self._context.pull_interval_ms)
 
     def _addresses(self, route: Route, broker_name: str) -> list[BrokerAddress]:
-        return read_addresses(route, broker_name, self._position.broker_id)
+        read_from = self._context.read_from
+        return addresses_to_read(read_from, route, broker_name, self._position.broker_id)
 
     async def _ask(self, at: BrokerAddress) -> tuple[BrokerAddress, Command]:
         commits = self._context.auto_commit and not self._context.broadcast

@@ -20,7 +20,6 @@ from roquet.protocol.records.message import MessageQueue
 if TYPE_CHECKING:
     from roquet.client.metrics import ConsumerMetrics
 
-STORE_PERIOD_S: Final = 5.0
 LOCKS_CHECK_S: Final = 1.0
 
 
@@ -76,7 +75,8 @@ class Member:
         if self._context.patterns:
             match = every(MATCH_PERIOD_S, self.subscriptions.follow_patterns, "matching topics")
             self._tasks.start(match, f"patterns of {group}")
-        store = every(STORE_PERIOD_S, self.assignment.store_offsets, "storing offsets")
+        store_period_s = self._context.persist_offsets_ms / 1000
+        store = every(store_period_s, self.assignment.store_offsets, "storing offsets")
         self._tasks.start(store, f"offsets of {group}")
         samples = every(SAMPLE_PERIOD_S, self._sample, "sampling statistics")
         self._tasks.start(samples, f"statistics of {group}")
@@ -129,6 +129,7 @@ class Member:
             "allocateMessageQueueStrategy": context.strategy.name,
             "consumeConcurrentlyMaxSpan": str(limits.span_max),
             "pullBatchSize": str(context.batch_size),
+            "pullInterval": str(context.pull_interval_ms),
             "pullThresholdForQueue": str(limits.count_max),
             "pullThresholdForTopic": str(totals.total_count_max or -1),
             "pullThresholdSizeForQueue": str(limits.size_max >> 20),

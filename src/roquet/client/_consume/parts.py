@@ -18,9 +18,9 @@ from roquet.client._consume.redelivery import (
 )
 from roquet.client._consume.send_back import NoSendBack, SendBack
 from roquet.client._consume.trace import ConsumeTrace
-from roquet.client._net.arguments import check_number
 from roquet.client._net.hooks import ConsumeHooks
 from roquet.client._net.session import Session
+from roquet.common.arguments import check_number
 from roquet.errors import ConfigError
 
 RECONSUME_TIMES_MAX: Final = 16

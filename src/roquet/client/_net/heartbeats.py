@@ -1,4 +1,4 @@
-"""Heartbeats: they register the groups of this client at the brokers every 30 s."""
+"""Heartbeats: they register the groups of this client at the brokers, every 30 s by default."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ class Heartbeats:
     left, and its queues would not be consumed.
     """
 
-    def __init__(self, client_id: str, call: Call, routes: RouteTable) -> None:
+    def __init__(
+        self, client_id: str, call: Call, routes: RouteTable, period_s: float = PERIOD_S
+    ) -> None:
         self._client_id = client_id
+        self._period_s = period_s
         self._call = call
         self._routes = routes
         self.producers: dict[str, CheckBackHandler | None] = {}
@@ -86,7 +89,7 @@ class Heartbeats:
     async def run(self) -> None:
         """Send heartbeats forever. One before its time is followed by a rebalance."""
         while True:
-            early = await pause(self.due, PERIOD_S)
+            early = await pause(self.due, self._period_s)
             await self.beat()
             if early:
                 for member in self.consumers.values():

@@ -1,4 +1,4 @@
-"""The routes that a client uses. They are refreshed every 30 s, and when a broker fails."""
+"""The routes that a client uses. They are refreshed now and then, and when a broker fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from roquet.protocol.remoting.refusals import checked
 
 log = logging.getLogger(__name__)
 
-REFRESH_PERIOD_S = 30.0
 _CREATED_WAITS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
 """The waits between the requests for a topic that may have just been created.
 

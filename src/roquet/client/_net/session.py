@@ -16,7 +16,7 @@ from roquet.client._net.name_servers import TIMEOUT_MS, NameServers
 from roquet.client._net.outages import Outages
 from roquet.client._net.queue_calls import QueueCalls
 from roquet.client._net.replies import Replies
-from roquet.client._net.route_table import REFRESH_PERIOD_S, RouteTable
+from roquet.client._net.route_table import RouteTable
 from roquet.client._net.tasks import Tasks, every
 from roquet.client._net.traffic import AddressTraffic
 from roquet.client.config import ClientConfig
@@ -53,7 +53,9 @@ class Session:
         self.routes = RouteTable(self.name_servers, self.tasks)
         self.brokers = BrokerCalls(self.call, self.call_all, self.routes)
         self.queues = QueueCalls(self.call, self.brokers)
-        self.membership = Heartbeats(self.client_id, self.call, self.routes)
+        heartbeat_s = config.heartbeat_ms / 1000
+        self.membership = Heartbeats(self.client_id, self.call, self.routes, heartbeat_s)
+        self._refresh_period_s = config.poll_name_server_ms / 1000
         requests = BrokerRequests(self.membership.producers, self.membership.consumers)
         self.replies = Replies(self.runtime, self.names)
         handlers = {**requests.handlers, **self.replies.handlers}
@@ -76,7 +78,8 @@ class Session:
 
     async def start(self) -> None:
         """Begin to refresh routes and to send heartbeats."""
-        self.tasks.start(every(REFRESH_PERIOD_S, self._refresh, "refreshing routes"), "routes")
+        refresh = every(self._refresh_period_s, self._refresh, "refreshing routes")
+        self.tasks.start(refresh, "routes")
         self.tasks.start(self.membership.run(), "heartbeats")
 
     async def close(self) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from roquet.client._net.arguments import check_number
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import deadline_after
 from roquet.client._send.encoded_message import EncodedMessage
@@ -18,6 +17,7 @@ from roquet.client._send.topic_routes import NotWritable, TopicRoute, TopicRoute
 from roquet.client._send.tries import Tries
 from roquet.client.counters import UNSORTED_MAX, SendCounters
 from roquet.client.send_result import SendResult, SendStatus, send_results
+from roquet.common.arguments import check_number
 from roquet.common.loop_time import now_s
 from roquet.errors import (
     AccessDenied,

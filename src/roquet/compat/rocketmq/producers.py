@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from roquet import sync
 from roquet.client import send_result
-from roquet.client._net.arguments import check_number
 from roquet.client.producer import TIMEOUT_MS, ProducerOptions
 from roquet.client.received import ReceivedMessage as Delivered
 from roquet.client.transactions import TransactionState
+from roquet.common.arguments import check_number
 from roquet.compat.rocketmq.exceptions import (
     ProducerException,
     ProducerSendOnewayFailed,

@@ -10,8 +10,8 @@ from enum import IntEnum
 from typing import Final, TypeAlias
 
 from roquet import sync
-from roquet.client._net.arguments import check_number
 from roquet.client.received import ReceivedMessage as Delivered
+from roquet.common.arguments import check_number
 from roquet.compat.rocketmq.exceptions import (
     ConsumerException,
     PushConsumerStartFailed,

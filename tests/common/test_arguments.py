@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.client._net.arguments import check_number
+from roquet.common.arguments import check_number
 from roquet.errors import ConfigError
 
 

@@ -1,4 +1,4 @@
-"""PURE: checks of the arguments that clients are given."""
+"""PURE: checks of the arguments that applications give."""
 
 from __future__ import annotations
 
