@@ -72,6 +72,24 @@ async def test_calls_of_one_turn_beside_one_under_way_are_one_write_in_their_ord
     assert [(await call).opaque for call in (alone, *others)] == opaques[:4]
 
 
+async def test_those_who_were_answered_by_one_read_call_again_in_one_write() -> None:
+    connection, calls, transport = connected()
+
+    async def call_twice() -> None:
+        await calls.call(Command(ASK), 1000)
+        await calls.call(Command(ASK), 1000)
+
+    work = [asyncio.ensure_future(call_twice()) for _ in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    respond(connection, *(decode(frame).opaque for frame in transport.take()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 1
+    respond(connection, *(decode(frame).opaque for frame in transport.take()))
+    await asyncio.gather(*work)
+
+
 async def test_a_response_that_comes_too_late_is_ignored() -> None:
     connection, calls, transport = connected()
     with pytest.raises(CallTimeout, match=f"did not answer request {ASK} within 1 ms"):

@@ -207,9 +207,11 @@ class Calls:
         """Send requests that get responses.
 
         Calls under way are answered by few reads, and whoever waited for them may call again in one
-        turn. A call alone gains nothing by waiting for the turn's end, which costs a turn.
+        turn. A call alone gains nothing by waiting for the turn's end, which costs a turn. A call
+        has its deadline until its caller goes on: so the first of many that were answered by one
+        read does not take itself for alone, and all leave in one write.
         """
-        if self.waiting:
+        if self.waiting or self._deadlines:
             wire.send_soon(frames)
         else:
             wire.send(frames)
