@@ -447,7 +447,8 @@ async def test_a_level_beyond_the_last_means_the_last(
     target: Target, topic: str, group: str
 ) -> None:
     async with target.producer() as producer, target.consumer(group, topic) as consumer:
-        await producer.send(topic, b"later", delay_level=INT_MAX)
+        with pytest.warns(UserWarning, match="a number above the last means the last"):
+            await producer.send(topic, b"later", delay_level=INT_MAX)
         (found,) = await take(consumer, 1)
     assert found.store_time_ms - found.born_time_ms >= 3900
 

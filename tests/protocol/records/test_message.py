@@ -159,6 +159,21 @@ def test_a_number_that_does_not_fit_javas_int_is_refused_by_its_name(number: int
         Message("T", b"x", delay_level=number)
 
 
+@pytest.mark.parametrize("level", [19, 60, 2**31 - 1])
+def test_a_delay_level_above_the_usual_ones_is_told_as_it_may_be_meant_as_a_time(
+    level: int,
+) -> None:
+    with pytest.warns(UserWarning, match=f"^delay_level is {level}: it is the number") as told:
+        message = Message("T", b"x", delay_level=level)
+    assert [warning.filename for warning in told] == [__file__]
+    assert f"DELAY\x01{level}" in message.wire_properties("0A00"), "brokers may have more levels"
+
+
+def test_the_usual_delay_levels_are_not_told_of() -> None:
+    levels = [Message("T", b"x", delay_level=level).delay_level for level in range(19)]
+    assert levels == [*range(19)]
+
+
 @pytest.mark.parametrize("number", [(1 << 31) - 1, -(1 << 31)])
 def test_a_flag_is_any_int_of_javas(number: int) -> None:
     assert Message("T", b"x", flag=number).flag == number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -145,6 +146,10 @@ SYSTEM_PREFIX: Final = "rmq_sys_"
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
+DELAY_LEVELS: Final = 18
+"""How many delay levels brokers have by default."""
+
+
 class Permission(IntEnum):
     """Bits of a topic's or broker's `perm`."""
 
@@ -183,7 +188,8 @@ class Message:
     :param properties: further names and texts.
     :param flag: a number for the application, a Java `int`.
     :param delay_level: 1 to 18 delay the delivery (1s 5s 10s 30s 1m ... 2h); 0: no delay. Brokers
-        may have more or fewer levels; a number above their last level means the last.
+        may have more or fewer levels; a number above their last level means the last. So a number
+        above 18 is a `UserWarning`.
     :param wait_stored: property WAIT. True: the broker answers when the message is flushed and
         replicated as its settings require. False: it answers at once.
     :raises MessageError: the protocol cannot carry a field, or it has a wrong type; the error names
@@ -212,10 +218,8 @@ class Message:
             object.__setattr__(self, "keys", _keys_of(self.keys))
         if self.properties or type(self.properties) is not dict:
             _check_properties(self.properties)
-        if type(self.delay_level) is not int or not 0 <= self.delay_level <= INT_MAX:
-            check_number(
-                "delay_level", self.delay_level, 0, INT_MAX, ": 0 is none, 1 the shortest delay"
-            )
+        if type(self.delay_level) is not int or not 0 <= self.delay_level <= DELAY_LEVELS:
+            _check_delay_level(self.delay_level)
         if type(self.flag) is not int or not INT_MIN <= self.flag <= INT_MAX:
             check_number("flag", self.flag, INT_MIN, INT_MAX)
         if type(self.wait_stored) is not bool:
@@ -260,6 +264,21 @@ def wrong_type(name: str, value: object, allowed: str) -> MessageError:
     return MessageError(
         f"{name} is {reprlib.repr(value)} of type {type(value).__name__}: give {allowed}"
     )
+
+
+def _check_delay_level(level: int) -> None:
+    """Check a number that is not one of the usual levels.
+
+    One that is higher is no error: brokers may have more levels.
+    """
+    check_number("delay_level", level, 0, INT_MAX, ": 0 is none, 1 the shortest delay")
+    if level > DELAY_LEVELS:
+        warnings.warn(
+            f"delay_level is {level}: it is the number of a delay, not a time. Brokers have "
+            f"{DELAY_LEVELS}, the last is 2 hours, unless their messageDelayLevel names more; a "
+            "number above the last means the last",
+            stacklevel=4,
+        )
 
 
 def _body_of(body: object) -> bytes:
