@@ -219,3 +219,32 @@ def test_a_single_reader_asks_once_for_each_expression(
 
     cluster.run(pull)
     assert len(broker.requests[RequestCode.CHECK_CLIENT_CONFIG]) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "price > 3",
+        "price>3",
+        "a='b'",
+        "a,b",
+        "a;b",
+        "a|b",
+        "a & b",
+        "ab*",
+        "*a",
+        "a IN (1)",
+        "a and b",
+    ],
+)
+def test_a_text_that_is_no_list_of_tags_is_told(text: str) -> None:
+    with pytest.warns(UserWarning, match=r"^the filter of T is .* separate tags by \|\|"):
+        assert subscription_to("T", text).expression == text, "it may be a tag all the same"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["*", "", "a", "a||b", "a || b", "a||b||c", "new-paid_2", "order.created", "* || a", "in"],
+)
+def test_tags_are_not_told_of(text: str) -> None:
+    assert subscription_to("T", text).is_by_tag

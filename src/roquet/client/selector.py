@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +27,12 @@ TIMEOUT_MS: Final = 3000
 _VERSION_MIN: Final = 232
 """Release 4.1.0, the first that filters by properties (docs/protocol/remoting.md#versions)."""
 
+_LOOKS_WRONG: Final = re.compile(
+    r"[<>=,;&]|(?<!\|)\|(?!\|)|[^\s|]\s*\*|\*\s*[^\s|]|\s(and|or|not|in|is|like|between)\s",
+    re.IGNORECASE,
+)
+"""What brokers take as a part of a tag, while users mean an expression, a list or a pattern."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sql:
@@ -40,6 +48,8 @@ class Sql:
 def subscription_to(topic: str, selector: str | Sql | None, version: int = 0) -> Subscription:
     """The subscription to a topic with a filter.
 
+    A text that looks like an expression is a `UserWarning`: no error, as a tag may be so.
+
     :param selector: tags joined by `||`, or `Sql`. None and empty text select all messages.
     :raises ConfigError: an SQL92 expression is empty, or the filter has a wrong type.
     """
@@ -48,6 +58,12 @@ def subscription_to(topic: str, selector: str | Sql | None, version: int = 0) ->
             raise ConfigError(
                 f"the filter of {topic} is {selector!r}: give tags joined by ||, such as 'a||b', "
                 "or Sql(...)"
+            )
+        if selector is not None and _LOOKS_WRONG.search(selector):
+            warnings.warn(
+                f"the filter of {topic} is {selector!r}, which selects messages with just that "
+                f"tag: separate tags by ||, and give an expression as Sql({selector!r})",
+                stacklevel=2,
             )
         return Subscription(topic, selector or ALL, version, TAG)
     if not selector.expression.strip():
