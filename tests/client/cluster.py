@@ -170,6 +170,9 @@ class FakeBroker:
             ),
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_list,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: lambda request, _: request.answer(
+                ResponseCode.CONSUMER_NOT_ONLINE, "nobody is compared here"
+            ),
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.context import MemberContext
+from roquet.client._consume.group_check import warn_of_differences
 from roquet.client._consume.offsets import consume_from_where
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.rebalancer import LOOK_PERIOD_S, Rebalancer
@@ -64,6 +65,7 @@ class Member:
             self._context.ordered,
             self._consume_status,
         )
+        await warn_of_differences(self._session, data)
         self._session.membership.join_as_consumer(group, member)
         self._has_joined = True
         for denial in await self._session.membership.beat():
