@@ -6,7 +6,7 @@ STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum |
 # The tests start some hundred Pythons. Without cached byte code, each start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test long check docs format sim soak network fuzz fuzz-broker mutants bench interop-baseline lock clean
+.PHONY: help setup demo test long check .check-here .check-darwin .check-win32 docs format sim soak network fuzz fuzz-broker mutants bench interop-baseline lock clean
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -45,12 +45,15 @@ $(DELTA_STAMP): pyproject.toml | setup
 	$(BIN)/uv pip install --quiet --python $(DELTA)/bin/python --group dev -e '.[broker,spark]' delta-spark==$(DELTA_VERSION)
 	touch $@
 
-check: setup  ## Format, lint, and types: on this system, and as on macOS and Windows.
+check: .check-here .check-darwin .check-win32  ## Format, lint, and types: on this system, and as on macOS and Windows.
+
+.check-here: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin src
-	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 src
+
+.check-darwin .check-win32: .check-%: setup
+	$(BIN)/mypy --platform $* --cache-dir .mypy_cache/$* src
 
 docs: setup  ## The documentation as a site, build/docs/index.html; a link that leads nowhere is an error.
 	rm -rf build/docs
