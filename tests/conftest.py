@@ -6,18 +6,20 @@ long history. `--part 1/2` runs every second one of all that is asked for, so th
 share the work.
 
 Several workers take a file at a time; all files whose tests share the Spark session go to one of
-them.
+them, and so does the client's acceptance suite.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadFileScheduling
+
+ACCEPTANCE: Final = "tests/interop/client/"
 
 settings.register_profile("roquet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
@@ -119,13 +121,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = items[part - 1 :: of]
 
 
-class OneSpark(LoadFileScheduling):  # type: ignore[misc]
-    """A Spark that has just started takes several times the CPU of one that runs for a while: there
-    is one only.
+class SharedPrograms(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Files that share programs which are slow to start go to one worker.
+
+    A Spark that has just started takes several times the CPU of one that runs for a while. Of the
+    client's acceptance suite each worker would start four clusters.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
+        if file.startswith(ACCEPTANCE):
+            return ACCEPTANCE
         return "spark" if _asks_for_spark(file) else file
 
 
@@ -136,5 +142,5 @@ def _asks_for_spark(file: str) -> bool:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
-    return OneSpark(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedPrograms:
+    return SharedPrograms(config, log)

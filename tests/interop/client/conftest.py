@@ -1,7 +1,7 @@
 """The two targets of the acceptance suite: Apache's name server and broker of 4.9.7, and ours.
 
-Each runs once in a worker of pytest, from the first test that needs it on. Every test has topics
-and groups of its own there.
+Each runs once, from the first test that needs it on: one worker of pytest has the whole suite.
+Every test has topics and groups of its own there.
 """
 
 from __future__ import annotations
