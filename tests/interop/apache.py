@@ -68,8 +68,10 @@ PATIENT_BROKER: Final = dict.fromkeys(
     SEND_MS_MAX,
 )
 """Else a broker refuses what a busy machine let wait for 200 ms, 3 s, or a second."""
-SERVER_JVM = ("-Xms256m", "-Xmx512m", "-Xmn128m", "-XX:+UseSerialGC")
-CLIENT_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+BRIEF_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""None lives long enough for what the second compiler takes: it is a third of a broker's start."""
+SERVER_JVM = ("-Xms256m", "-Xmx512m", "-Xmn128m", *BRIEF_JVM)
+CLIENT_JVM = ("-Xmx256m", *BRIEF_JVM)
 OPENED = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
