@@ -20,7 +20,7 @@ from tests.interop.apache import (
     start_driver,
 )
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.long]  # it says nothing of roquet
 
 Run = Callable[..., Finished]
 CONSUME_SECONDS = 60
