@@ -17,7 +17,8 @@ from tests.client.consumers import consumer
 from tests.client.producers import producer
 from tests.simulation.simulation import Host, Simulation
 
-MINUTES: Final = 20
+MINUTES: Final = 8
+CONSUME_TIMEOUT_MS: Final = 5 * 60 * 1000
 QUEUES: Final = 2
 SENT_EACH_S: Final = 5
 BODY: Final = bytes(100)
@@ -60,7 +61,7 @@ def deliveries() -> int:
 @pytest.mark.parametrize(
     ("hangs", "options"),
     [
-        (True, {"limits": BY_COUNT}),
+        (True, {"limits": BY_COUNT, "consume_timeout_ms": CONSUME_TIMEOUT_MS}),
         (True, {"limits": BY_COUNT, "ordered": True}),
         (True, {"limits": BY_SPAN, "consume_timeout_ms": None}),
         (False, {"limits": BY_SIZE}),
@@ -69,7 +70,7 @@ def deliveries() -> int:
     ],
     ids=["count", "ordered", "span", "size", "total", "total size"],
 )
-def test_a_member_that_is_stuck_for_20_minutes_holds_no_more_and_more(
+def test_a_member_that_is_stuck_for_minutes_holds_no_more_and_more(
     hangs: bool, options: dict[str, Any]
 ) -> None:
     with Simulation("stalled", seconds_max=2 * MINUTES * 60) as sim:
@@ -81,7 +82,7 @@ def test_a_member_that_is_stuck_for_20_minutes_holds_no_more_and_more(
         host.start(lambda: stuck(cluster, host, hangs, options))
         sending = cluster.client.start(lambda: send(cluster))
         while not sending.done():
-            sim.run_for(120)
+            sim.run_for(60)
             held.append(deliveries() - before)
         assert len(cluster.brokers[0].log.queues["T", 0]) > MINUTES * 60
         assert min(held) >= 50
