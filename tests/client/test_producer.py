@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
+from roquet.client.config import ClientConfig
 from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer, SendStatus
 from roquet.errors import (
@@ -15,6 +17,7 @@ from roquet.errors import (
     MessageError,
     RouteNotFound,
 )
+from roquet.protocol.bodies.tables import Heartbeat, parse
 from roquet.protocol.records.message import Message, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
@@ -140,6 +143,35 @@ def test_a_producer_says_how_large_messages_may_be(
     batches = broker.requests[RequestCode.SEND_BATCH_MESSAGE]
     assert len(batches) == 4
     assert all(len(each.body) <= 1000 for each in batches)
+
+
+def test_a_client_of_a_unit_says_so_in_all_that_may_create_a_topic(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def run(unit_mode: bool) -> None:
+        for requests in broker.requests.values():
+            requests.clear()
+        runtime = cluster.client.runtime()
+        config = ClientConfig(NAME_SERVER, runtime=runtime, unit_mode=unit_mode, unit_name="u")
+        async with Producer(config, "P") as p, Consumer(config, "G", "T", "earliest") as c:
+            await p.send("T", b"1")
+            async with c.batch():
+                raise ZeroDivisionError  # the message is sent back
+            await asyncio.sleep(1)
+        said = "true" if unit_mode else "false"
+        (sent,) = broker.requests[SEND]
+        (back,) = broker.requests[RequestCode.CONSUMER_SEND_MSG_BACK]
+        assert (sent.fields["k"], back.fields["unitMode"]) == (said, said)
+        beats = [
+            parse(each.body, Heartbeat.from_json)
+            for each in broker.requests[RequestCode.HEART_BEAT]
+        ]
+        assert {data.unit_mode for beat in beats for data in beat.consumers} == {unit_mode}
+        assert all(beat.client_id.endswith("@u") for beat in beats)
+
+    cluster.create("T", "broker-a")
+    for unit_mode in (True, False):
+        cluster.run(partial(run, unit_mode))
 
 
 def test_a_template_with_fewer_queues_counts(cluster: FakeCluster, broker: FakeBroker) -> None:

@@ -38,6 +38,8 @@ class ClientOptions(TypedDict, total=False):
     namespace: str | None
     poll_name_server_ms: int
     heartbeat_ms: int
+    unit_mode: bool
+    unit_name: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ class ClientConfig:
     :param poll_name_server_ms: the period in ms in which routes are refreshed.
     :param heartbeat_ms: the period in ms of heartbeats, at most 100,000. Brokers forget a client
         from which they hear nothing for 120 s.
+    :param unit_mode: the topics and retry topics that brokers create for this client are marked as
+        those of a unit. Apache's tools list them (`GET_UNIT_TOPIC_LIST`).
+    :param unit_name: is added to a random client id, as `@name`.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
@@ -76,6 +81,8 @@ class ClientConfig:
     namespace: str | None = None
     poll_name_server_ms: int = POLL_NAME_SERVER_MS
     heartbeat_ms: int = HEARTBEAT_MS
+    unit_mode: bool = False
+    unit_name: str | None = None
 
     def __post_init__(self) -> None:
         given = self.name_server
@@ -98,6 +105,10 @@ class ClientConfig:
         object.__setattr__(self, "hooks", check_hooks(self.hooks))
         check_number("poll_name_server_ms", self.poll_name_server_ms, PERIOD_MS_MIN)
         check_number("heartbeat_ms", self.heartbeat_ms, PERIOD_MS_MIN, HEARTBEAT_MS_MAX)
+        if not isinstance(self.unit_mode, bool):
+            raise ConfigError(f"unit_mode is {self.unit_mode!r}: give True or False")
+        if self.unit_name == "":
+            raise ConfigError("unit_name is empty: give a name, or None")
         if self.client_id == "":
             raise ConfigError("client_id is empty: give an id, or None for a random one")
         try:
@@ -131,4 +142,5 @@ _KINDS: Final = {
     "client_id": str,
     "runtime": Runtime,
     "namespace": str,
+    "unit_name": str,
 }

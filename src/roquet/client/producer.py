@@ -172,7 +172,9 @@ class Producer(SessionUser):
         self._group = self._names.full(group)
         check_group(self._group)
         self._timeout_ms = timeout_ms
-        new_topics = _new_topics(create_topic_key, default_topic_queue_nums)
+        new_topics = _new_topics(
+            create_topic_key, default_topic_queue_nums, are_of_unit=self.config.unit_mode
+        )
         self._routes = TopicRoutes(self._session, new_topics)
         rules = SendRules(
             retries, max_in_flight, avoid_slow_brokers, retry_another_broker_when_not_stored
@@ -504,7 +506,7 @@ class Producer(SessionUser):
         return self._timeout_ms if timeout_ms is None else timeout_ms
 
 
-def _new_topics(template: str, queues: int) -> NewTopics:
+def _new_topics(template: str, queues: int, *, are_of_unit: bool) -> NewTopics:
     """How brokers create topics for a producer.
 
     :raises ConfigError: an argument cannot be used; the message names it.
@@ -514,4 +516,4 @@ def _new_topics(template: str, queues: int) -> NewTopics:
     except MessageError as error:
         raise ConfigError(f"create_topic_key is {template!r}: {error}") from None
     check_number("default_topic_queue_nums", queues, 1, QUEUES_MAX)
-    return NewTopics(template, queues)
+    return NewTopics(template, queues, are_of_unit)

@@ -12,6 +12,10 @@ def test_two_clients_of_one_process_have_different_ids() -> None:
     assert new_client_id(random.Random(1)) != new_client_id(random.Random(2))
 
 
+def test_a_client_of_a_unit_has_its_name_at_the_end() -> None:
+    assert new_client_id(random.Random(1), "u") == f"{new_client_id(random.Random(1))}@u"
+
+
 def test_a_client_id_begins_with_an_address_of_this_host() -> None:
     assert new_client_id(random.Random(1)).partition("@")[0] == local_address()
     ip_address(local_address())

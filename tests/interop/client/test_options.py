@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from roquet import ResponseError
+from roquet import ClientConfig, Consumer, Producer, ResponseError
 from roquet.protocol.remoting.codes import ResponseCode
-from tests.interop.client.target import Target
+from tests.interop import wire
+from tests.interop.client.target import TIMEOUT_MS, Target
+from tests.interop.taken import until
 
 pytestmark = pytest.mark.interop
 
 INHERIT = 1
 READ_WRITE = 6
+GET_UNIT_TOPIC_LIST = 311
+GET_HAS_UNIT_SUB_TOPIC_LIST = 312
 
 
 # topics that a send creates
@@ -34,6 +38,26 @@ async def test_a_send_creates_a_topic_like_the_one_that_the_producer_names(
     async with target.producer(create_topic_key=template) as producer:
         await producer.send(created, b"1")
     assert (await queue_ids(target, created)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("unit_mode", [False, True])
+async def test_the_topics_of_a_unit_are_marked(target: Target, topic: str, unit_mode: bool) -> None:
+    created = f"{topic}-created"
+    client = ClientConfig(target.namesrv, unit_mode=unit_mode, unit_name="u")
+    async with Producer(client, "P", timeout_ms=TIMEOUT_MS) as producer:
+        await producer.send(created, b"1")
+        async with Consumer(client, f"G-{topic}", created, "earliest") as consumer:
+            assert (await consumer.get(TIMEOUT_MS)).body == b"1"
+
+    def is_marked() -> bool:
+        listed = wire.ask(target.namesrv, GET_UNIT_TOPIC_LIST, {}, b"").body.decode()
+        of_groups = wire.ask(target.namesrv, GET_HAS_UNIT_SUB_TOPIC_LIST, {}, b"").body.decode()
+        return created in listed and f"%RETRY%G-{topic}" in of_groups
+
+    if unit_mode:
+        await until(is_marked)
+    else:
+        assert not is_marked()
 
 
 # sizes

@@ -54,6 +54,7 @@ class Member:
             message_model=BROADCASTING if self._context.broadcast else CLUSTERING,
             consume_from=consume_from_where(self._context.start),
             subscriptions=tuple(self._context.subscriptions.values()),
+            unit_mode=self._session.unit_mode,
         )
         member = MemberCallbacks(
             data,

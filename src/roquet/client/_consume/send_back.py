@@ -10,7 +10,7 @@ from typing import Final
 
 from roquet.client._consume.prefetch import Delivery
 from roquet.client._net.outages import level_of
-from roquet.client._net.routes import masters_only
+from roquet.client._net.routes import NewTopics, masters_only
 from roquet.client._net.session import Session
 from roquet.client._send.encoded_message import EncodedMessage
 from roquet.client._send.sender import Sender, SendRules
@@ -83,7 +83,8 @@ class SendBack:
         self._group = group
         self._max = max_reconsume_times
         rules = SendRules(retries=COPY_RETRIES)
-        self._sender = Sender(session, TopicRoutes(session), INNER_PRODUCER, rules)
+        routes = TopicRoutes(session, NewTopics(are_of_unit=session.unit_mode))
+        self._sender = Sender(session, routes, INNER_PRODUCER, rules)
 
     async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
         """Send a message back; return whether a broker accepted it. Errors are logged.
@@ -118,7 +119,7 @@ class SendBack:
             "delayLevel": str(delay_level),
             "originMsgId": record.properties.get(UNIQ_KEY, record.offset_message_id),
             "originTopic": record.topic,
-            "unitMode": "false",
+            "unitMode": "true" if self._session.unit_mode else "false",
             "maxReconsumeTimes": str(self._max),
             "bname": delivery.broker_name,
         }

@@ -1,4 +1,4 @@
-"""Client ids: `ip@pid#random`.
+"""Client ids: `ip@pid#random`, or `ip@pid#random@unit`.
 
 See docs/protocol/consuming.md#client-ids.
 """
@@ -14,9 +14,10 @@ _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 """Addresses for documentation, which no host has. `connect` of a UDP socket sends nothing."""
 
 
-def new_client_id(chance: random.Random) -> str:
+def new_client_id(chance: random.Random, unit_name: str | None = None) -> str:
     """A client id that no other client has (docs/pitfalls.md#trap-65)."""
-    return f"{local_address()}@{os.getpid()}#{chance.getrandbits(48):012x}"
+    unit = "" if unit_name is None else f"@{unit_name}"
+    return f"{local_address()}@{os.getpid()}#{chance.getrandbits(48):012x}{unit}"
 
 
 def local_address() -> str:

@@ -27,10 +27,12 @@ class NewTopics(NamedTuple):
 
     :param template: the topic whose settings they get.
     :param queues: maximum number of queues at each broker; the template may have fewer.
+    :param are_of_unit: whether they are marked as those of a unit.
     """
 
     template: str = DEFAULT_TOPIC
     queues: int = 4
+    are_of_unit: bool = False
 
 
 NEW_TOPICS: Final = NewTopics()

@@ -47,7 +47,8 @@ class Session:
     def __init__(self, config: ClientConfig) -> None:
         self.runtime = config.runtime or Runtime()
         self.names = Namespace(config.namespace)
-        self.client_id = config.client_id or new_client_id(self.runtime.random)
+        self.client_id = config.client_id or new_client_id(self.runtime.random, config.unit_name)
+        self.unit_mode = config.unit_mode
         self.tasks = Tasks()
         self.name_servers = NameServers(config.addresses, self.call, self.runtime.random)
         self.routes = RouteTable(self.name_servers, self.tasks)

@@ -114,7 +114,7 @@ def _common_fields(
         "h": "0",  # flag
         "i": "",
         "j": "0",  # reconsumeTimes
-        "k": "false",  # unitMode
+        "k": "true" if new_topics.are_of_unit else "false",  # unitMode
         "m": "true" if is_batch else "false",  # batch
         "n": broker_name,  # brokerName
     }
