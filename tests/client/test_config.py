@@ -108,6 +108,40 @@ def test_name_servers_are_separated_by_semicolons_or_commas() -> None:
     assert ClientConfig("a:1; b:2,[::1]:3;").addresses == ["a:1", "b:2", "[::1]:3"]
 
 
+def test_the_url_of_an_address_server_stands_for_name_servers() -> None:
+    config = ClientConfig(" http://ns.example:8080/rocketmq/nsaddr ")
+
+    assert config.address_server == "http://ns.example:8080/rocketmq/nsaddr"
+    assert config.addresses == []
+    assert ClientConfig("https://[::1]/nsaddr").address_server == "https://[::1]/nsaddr"
+    assert ClientConfig("a:1").address_server is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://ns:9876",
+        "http://ns:9876/",
+        "ftp://ns/nsaddr",
+        "file:///etc/passwd",
+        "http:///nsaddr",
+        "http://ns:0/nsaddr",
+        "http://ns:99999/nsaddr",
+        "http://ns/a b",
+        "http://ns/nsaddr?a=1",
+        "http://ns/nsaddr#a",
+        "http://ns/nsaddr;ns:9876",
+        "ns:9876;http://ns/nsaddr",
+        "http://ns/nsaddr,http://other/nsaddr",
+        "http://ns/ns\naddr",
+        "http://[::1/nsaddr",
+    ],
+)
+def test_what_is_no_url_of_an_address_server_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"name_server is .*: give host:port .* or the URL of"):
+        ClientConfig(url)
+
+
 def test_a_config_shows_no_secret_and_can_be_sent_to_tasks_of_spark() -> None:
     config = ClientConfig("ns:9876", KEYS, Tls(key_password="hidden", cert_file="c"))
 

@@ -85,7 +85,11 @@ MAKING: Final[list[tuple[Callable[[], object], Told]]] = [
     ),
     (
         lambda: Producer("http://ns:9876", "shop"),
-        told(ConfigError, "name_server: address 'http://ns:9876' is not host:port"),
+        told(
+            ConfigError,
+            "name_server is 'http://ns:9876': give host:port of a name server, or the URL of one "
+            "address server with its path, as http://host:8080/rocketmq/nsaddr",
+        ),
     ),
     (lambda: Producer(NS, ""), told(MessageError, "the group's name is blank")),
     (lambda: Producer(NS, None), told(MessageError, "group is None of type NoneType: give a name")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypedDict, Unpack
+from urllib.parse import urlsplit
 
 from roquet.client.hook import Hook, check_hooks
 from roquet.common.arguments import check_number
@@ -52,7 +53,8 @@ class ClientConfig:
         async with Producer(config, "shop") as producer, PullConsumer(config) as reader:
             ...
 
-    :param name_server: `host:port`; several are separated by semicolons or commas, or a list.
+    :param name_server: `host:port`; several are separated by semicolons or commas, or a list. Or
+        the URL of an address server, `http://host:port/path`, which names them.
     :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
     :param tls: encrypt the connections to name servers and brokers, and verify the servers.
     :param client_id: the id of the client, `address@anything`. No two clients may have the same,
@@ -61,12 +63,14 @@ class ClientConfig:
     :param hooks: objects that are told of each send, delivery and request (`Hook`).
     :param namespace: sets the topics and groups of one tenant apart from those of others. Brokers
         know them as `namespace%name`; the application uses and sees the names without it.
-    :param poll_name_server_ms: the period in ms in which routes are refreshed.
+    :param poll_name_server_ms: the period in ms in which routes are refreshed, and in which an
+        address server is asked.
     :param heartbeat_ms: the period in ms of heartbeats, at most 100,000. Brokers forget a client
         from which they hear nothing for 120 s.
     :param unit_mode: the topics and retry topics that brokers create for this client are marked as
         those of a unit. Apache's tools list them (`GET_UNIT_TOPIC_LIST`).
-    :param unit_name: is added to a random client id, as `@name`.
+    :param unit_name: is added to a random client id, as `@name`, and to the URL of an address
+        server, as `-name?nofix=1`.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
@@ -88,11 +92,13 @@ class ClientConfig:
         given = self.name_server
         if isinstance(given, list | tuple) and all(isinstance(each, str) for each in given):
             object.__setattr__(self, "name_server", ";".join(given))
-        if not isinstance(self.name_server, str) or not self.addresses:
+        if not isinstance(self.name_server, str) or not (self.address_server or self.addresses):
             raise ConfigError(
                 f"name_server is {given!r}: "
                 "give host:port, several separated by semicolons or in a list"
             )
+        if self.address_server is not None:
+            _check_url(self.address_server)
         for address in self.addresses:
             try:
                 split_address(address)
@@ -129,9 +135,18 @@ class ClientConfig:
         return cls(name_server, **options)
 
     @property
-    def addresses(self) -> list[str]:
-        """The addresses of the name servers."""
+    def address_server(self) -> str | None:
+        """The URL of the server that tells the addresses of the name servers, if there is one."""
         assert isinstance(self.name_server, str)  # a list was joined
+        url = self.name_server.strip()
+        return url if "://" in url else None
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the name servers, if the config has them."""
+        assert isinstance(self.name_server, str)  # a list was joined
+        if self.address_server is not None:
+            return []
         parts = self.name_server.replace(",", ";").split(";")
         return [address for part in parts if (address := part.strip())]
 
@@ -144,3 +159,28 @@ _KINDS: Final = {
     "namespace": str,
     "unit_name": str,
 }
+
+
+def _check_url(url: str) -> None:
+    """Check the URL of an address server.
+
+    :raises ConfigError: it is none.
+    """
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.hostname is not None and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if (
+        not is_usable
+        or parts.scheme not in ("http", "https")
+        or len(parts.path) < 2
+        or parts.query
+        or parts.fragment
+        or not url.isprintable()
+        or set(url) & set(" ;,")
+    ):
+        raise ConfigError(
+            f"name_server is {url!r}: give host:port of a name server, or the URL of one address "
+            "server with its path, as http://host:8080/rocketmq/nsaddr"
+        )

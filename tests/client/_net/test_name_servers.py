@@ -31,6 +31,29 @@ class Scripted:
         return (await self.servers.ask(Command(1))).remark
 
 
+async def test_name_servers_that_take_their_place_are_asked() -> None:
+    scripted = Scripted()
+    await scripted.ask()
+    known = scripted.servers.addresses
+
+    assert scripted.servers.replace(["d:1", "e:1", "d:1"]) is True
+    assert scripted.servers.replace(["e:1", "d:1"]) is False
+    assert sorted(known) == ["d:1", "e:1"]
+    assert await scripted.ask() in known
+
+
+async def test_name_servers_may_change_while_one_is_asked() -> None:
+    scripted = Scripted()
+
+    async def ask(address: str) -> str:
+        if address not in ("d:1", "e:1"):
+            scripted.servers.replace(["d:1"])
+            raise CallTimeout("silent")
+        return address
+
+    assert await scripted.servers.first(ask) == "d:1"
+
+
 async def test_the_same_one_is_asked_until_it_does_not_answer() -> None:
     scripted = Scripted()
     first = await scripted.ask()

@@ -36,10 +36,24 @@ class NameServers:
     """
 
     def __init__(self, addresses: Iterable[str], call: Call, chance: random.Random) -> None:
-        self.addresses = list(addresses)
-        chance.shuffle(self.addresses)
+        self.addresses: list[str] = []
+        self._chance = chance
         self._call = call
         self._chosen = 0
+        self.replace(addresses)
+
+    def replace(self, addresses: Iterable[str]) -> bool:
+        """Ask these name servers from now on. Returns whether there are others than before.
+
+        The list stays the same object.
+        """
+        new = list(dict.fromkeys(addresses))
+        if set(new) == set(self.addresses):
+            return False
+        self._chance.shuffle(new)
+        self.addresses[:] = new
+        self._chosen = 0
+        return True
 
     async def ask(self, request: Command) -> Command:
         """Ask until a name server answers; return the response, whatever its code is.
@@ -68,7 +82,7 @@ class NameServers:
         :raises CallTimeout: no name server answers in time.
         """
         failure: Exception | None = None
-        for _ in self.addresses:
+        for _ in list(self.addresses):
             asked = self._chosen
             try:
                 return await ask(self.addresses[asked])

@@ -22,7 +22,7 @@ def level_of(error: BaseException, level: int = logging.WARNING) -> int:
 
 
 class Outages:
-    """The brokers and name servers that do not answer now.
+    """The brokers, name servers and address servers that do not answer now.
 
     A whole client finds that out many times: with each send, the pulls of each queue, heartbeats,
     offsets. One that comes and goes is told of once in a minute.
@@ -57,4 +57,6 @@ class Outages:
             self._limited_log.tell(logging.INFO, kind, text, self._kind(address), address)
 
     def _kind(self, address: str) -> str:
+        if "://" in address:
+            return "address server"
         return "name server" if address in self._name_servers else "broker"

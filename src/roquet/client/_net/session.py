@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
+from roquet.client._net.address_server import AddressServer
 from roquet.client._net.broker_calls import BrokerCalls
 from roquet.client._net.broker_requests import BrokerRequests
 from roquet.client._net.close_limit import close_limit, is_closing, limited_s
@@ -17,7 +19,7 @@ from roquet.client._net.outages import Outages
 from roquet.client._net.queue_calls import QueueCalls
 from roquet.client._net.replies import Replies
 from roquet.client._net.route_table import RouteTable
-from roquet.client._net.tasks import Tasks, every
+from roquet.client._net.tasks import Tasks, attempt, every
 from roquet.client._net.traffic import AddressTraffic
 from roquet.client.config import ClientConfig
 from roquet.common.loop_time import now_s
@@ -30,6 +32,8 @@ from roquet.transport.connection import Connection
 
 if TYPE_CHECKING:
     from roquet.client.metrics import ConnectionMetrics
+
+log = logging.getLogger(__name__)
 
 SILENT_CALLS_MAX = 2
 """Timeouts in a row after which a connection is aborted. After one alone, a late answer would cost
@@ -51,6 +55,8 @@ class Session:
         self.unit_mode = config.unit_mode
         self.tasks = Tasks()
         self.name_servers = NameServers(config.addresses, self.call, self.runtime.random)
+        url = config.address_server
+        self._address_server = None if url is None else AddressServer(url, config.unit_name)
         self.routes = RouteTable(self.name_servers, self.tasks)
         self.brokers = BrokerCalls(self.call, self.call_all, self.routes)
         self.queues = QueueCalls(self.call, self.brokers)
@@ -78,7 +84,12 @@ class Session:
         await self.close()
 
     async def start(self) -> None:
-        """Begin to refresh routes and to send heartbeats."""
+        """Begin to refresh routes and to send heartbeats.
+
+        :raises ConnectionClosed, CallTimeout, PeerError: the address server names no name servers.
+        """
+        if self._address_server is not None:
+            await self._find_name_servers(self._address_server)
         refresh = every(self._refresh_period_s, self._refresh, "refreshing routes")
         self.tasks.start(refresh, "routes")
         self.tasks.start(self.membership.run(), "heartbeats")
@@ -90,6 +101,8 @@ class Session:
             await self.membership.leave_all()
         finally:
             self.is_closed = True
+            if self._address_server is not None:
+                self._address_server.close()
             await self._channels.close()
             # Closed transports notify their connections in the next turn of the event loop.
             await asyncio.sleep(0)
@@ -104,7 +117,20 @@ class Session:
         finally:
             self._closes_count -= 1
 
+    async def _find_name_servers(self, server: AddressServer) -> None:
+        try:
+            addresses = await server.ask()
+        except (ConnectionClosed, CallTimeout) as error:
+            self._outages.failed(server.url, error)
+            raise
+        self._outages.answered(server.url)
+        if self.name_servers.replace(addresses):
+            log.info("name servers found: address_server=%s addresses=%s", server.url, addresses)
+
     async def _refresh(self) -> None:
+        if self._address_server is not None:
+            # Without an answer the name servers that are known go on being asked.
+            await attempt(self._find_name_servers(self._address_server), "asking for name servers")
         await self.routes.refresh_all()
         in_use = {at.address for at in self.routes.addresses()}
         self._channels.forget_all_but(in_use | set(self.name_servers.addresses))
