@@ -214,11 +214,9 @@ class Producer(SessionUser):
         return self._sender.metrics(self._names.plain(self._group))
 
     async def _on_close(self) -> None:
-        # Sends that come from now on do not wait: nobody would flush them.
-        gatherer, self._gatherer = self._gatherer, None
         steps: list[Callable[[], Awaitable[object]]] = []
-        if gatherer is not None:
-            steps.append(gatherer.flush)
+        if self._gatherer is not None:
+            steps.append(self._gatherer.close)
         if self._trace is not None:
             steps.append(self._trace.sender.close)
         await each_in_turn(*steps, self._leave)

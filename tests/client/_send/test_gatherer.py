@@ -223,6 +223,23 @@ def test_a_send_during_the_close_does_not_wait_for_others(
     assert bodies(broker) == [b"late"]
 
 
+def test_a_send_during_the_close_comes_after_those_of_its_key(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        p = await lingering(cluster, linger_ms=900).start()
+        await p.queues("T")
+        first = asyncio.create_task(p.send("T", b"first", sharding_key="k"))
+        await asyncio.sleep(0)
+        broker.script[SEND] = [ResponseCode.SYSTEM_BUSY]  # a retry follows
+        closing = asyncio.create_task(p.close())
+        await asyncio.sleep(0.05)
+        await asyncio.gather(p.send("T", b"second", sharding_key="k"), first, closing)
+
+    cluster.run(send)
+    assert bodies(broker) == [b"first", b"second"]
+
+
 @pytest.mark.parametrize("after_s", [0.0, 0.5])
 def test_a_send_that_a_cancelled_close_gives_up_fails_and_is_not_cancelled(
     cluster: FakeCluster, broker: FakeBroker, after_s: float

@@ -97,6 +97,7 @@ class Gatherer:
         self._routes = routes
         self._tasks = tasks
         self._linger_s = linger_ms / 1000
+        self._is_closing = False
         self._batch_size = batch_size
         self._waiting: dict[str, _TopicSends] = {}
         self._requests: set[asyncio.Task[None]] = set()
@@ -133,11 +134,13 @@ class Gatherer:
         waiting = self._waiting.get(topic)
         if waiting is None:
             waiting = self._waiting[topic] = _TopicSends()
-            loop = asyncio.get_running_loop()
-            waiting.timer = loop.call_later(self._linger_s, self._begin, topic)
+            if not self._is_closing:
+                loop = asyncio.get_running_loop()
+                waiting.timer = loop.call_later(self._linger_s, self._begin, topic)
         waiting.sends.append(each)
         waiting.size += each.size
-        if len(waiting.sends) >= self._batch_size or waiting.size >= self._size_max:
+        is_full = len(waiting.sends) >= self._batch_size or waiting.size >= self._size_max
+        if is_full or self._is_closing:
             self._begin(topic)
 
     def _begin(self, topic: str) -> None:
@@ -162,6 +165,11 @@ class Gatherer:
             self._begin(topic)
         if self._requests:
             await asyncio.wait(list(self._requests))
+
+    async def close(self) -> None:
+        """Flush. A send that comes from now on waits for no others, only for those before it."""
+        self._is_closing = True
+        await self.flush()
 
     async def _send_all(self, topic: str, sends: Sequence[_Send]) -> None:
         try:
