@@ -104,7 +104,7 @@ class ProducerMetrics(_Metrics):
     Now:
 
     - `in_flight`: requests that wait for an answer, or for their next try. `waiting`: those that
-      wait because `max_in_flight` are in flight.
+      wait because `max_in_flight` to their broker are in flight.
     """
 
     group: str

@@ -117,7 +117,8 @@ class Producer(SessionUser):
         may override it.
     :param retries: maximum number of retries after the first try. None: until the time is over. A
         retry goes to another broker if there is one; otherwise it waits.
-    :param max_in_flight: maximum number of sends that wait for an answer. Others wait for these.
+    :param max_in_flight: maximum number of sends that wait for an answer of one broker. Others wait
+        for these.
     :param linger_ms: how long a send waits for others of its topic, in ms, to be sent with them in
         one request. 0: not at all.
     :param batch_size: maximum number of messages that are sent together because of `linger_ms`.

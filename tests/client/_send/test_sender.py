@@ -394,6 +394,50 @@ def test_sends_that_wait_behind_a_silent_broker_end_with_their_time_and_are_not_
     assert len(broker.requests[SEND]) == 1 + IN_FLIGHT_MAX
 
 
+def test_a_silent_broker_keeps_no_send_to_another_one_waiting(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """Its sends took all slots of the producer, and had them until their time was over."""
+    other = cluster.broker("10.0.2.1:10911", "broker-b")
+    broker.create("T", 1)
+    other.create("U", 1)
+    for each in (broker, other):
+        each.create("BOTH", 1)
+
+    async def send() -> tuple[float, float]:
+        async with producer(cluster) as p:
+            for topic in ("T", "U", "BOTH", "BOTH"):
+                await p.send(topic, b"first")
+            broker.script[SEND] = [SILENCE] * 9999
+            stuck = [asyncio.create_task(p.send("T", b"hi")) for _ in range(1000)]
+            await asyncio.sleep(0.5)
+            began = cluster.sim.now_s
+            await p.send("U", b"hi")
+            of_its_own = cluster.sim.now_s - began
+            await asyncio.gather(*(p.send("BOTH", b"hi") for _ in range(IN_FLIGHT_MAX)))
+            of_both = cluster.sim.now_s - began
+            errors = await asyncio.gather(*stuck, return_exceptions=True)
+            assert {type(error) for error in errors} == {CallTimeout}
+            return of_its_own, of_both
+
+    assert max(cluster.run(send)) < 0.2
+    assert len(broker.requests[SEND]) == 2 + IN_FLIGHT_MAX
+
+
+def test_with_one_slot_sends_to_a_broker_keep_their_order_in_spite_of_retries(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, max_in_flight=1) as p:
+            await p.queues("T")
+            broker.script[SEND] = [ResponseCode.SYSTEM_BUSY]
+            await asyncio.gather(*(p.send("T", b"%d" % number) for number in range(3)))
+
+    broker.create("T", 1)
+    cluster.run(send)
+    assert [record.body for record in broker.log.queues["T", 0]] == [b"0", b"1", b"2"]
+
+
 def test_a_send_waits_behind_longer_ones_no_longer_than_its_own_time(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

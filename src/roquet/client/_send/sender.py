@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -55,7 +56,7 @@ Apache's client 4.9 does not retry SYSTEM_BUSY; 5.x and roquet do. The broker ha
 message, so a retry cannot store it twice.
 """
 IN_FLIGHT_MAX: Final = 256
-"""Default for the maximum number of sends of one producer that wait for answers.
+"""Default for the maximum number of sends of one producer that wait for answers of one broker.
 
 256 keep a broker busy. Apache's broker rejects sends that have waited there for 200 ms, so more
 would not be faster.
@@ -72,7 +73,8 @@ class SendRules:
     """How often a producer tries a send, how many sends are under way, which brokers it avoids.
 
     :param retries: maximum number of retries; None: until the time of the send is over.
-    :param max_in_flight: maximum number of sends that wait for answers; others wait for a slot.
+    :param max_in_flight: maximum number of sends that wait for answers of one broker; others wait
+        for a slot.
     :param avoid_slow_brokers: avoid brokers for a while whose last send was slow or failed.
     :param retries_not_stored: send a message to another broker, too, if the first one has it, but
         not as safely as its settings ask for.
@@ -95,6 +97,8 @@ class Sender:
 
     Invariant: all tries of a message with `pick` go to the picked queue. Any other retry goes to a
     broker that has not failed, if there is one. If there is none, the send waits and begins anew.
+    A send keeps its slot while it waits for its next try at the same broker, so that with one slot
+    the sends to a broker keep their order.
     """
 
     def __init__(
@@ -111,7 +115,10 @@ class Sender:
         self._rules = rules
         self._on_sent = on_sent
         self._faults = LatencyFaults() if rules.avoid_slow_brokers else None
-        self._slots = FifoSemaphore(rules.max_in_flight)
+        self._slots: defaultdict[str, FifoSemaphore] = defaultdict(
+            lambda: FifoSemaphore(rules.max_in_flight)
+        )
+        """By broker name: a broker that is silent keeps no send to another one waiting."""
         self.counters = SendCounters()
 
     def metrics(self, group: str) -> ProducerMetrics:
@@ -128,8 +135,8 @@ class Sender:
             dict(counters.failures),
             counters.retries,
             LatencyHistogram(tuple(counters.latency_counts), counters.total_ms),
-            self._slots.inside,
-            self._slots.waiting,
+            sum(slots.inside for slots in self._slots.values()),
+            sum(slots.waiting for slots in self._slots.values()),
         )
 
     async def send(
@@ -149,24 +156,9 @@ class Sender:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         deadline = began_s + timeout_ms / 1000
-        left_ms = timeout_ms
-        if not self._slots.enter_at_once():
-            try:
-                await self._slots.enter(deadline)
-            except TimeoutError:
-                raise CallTimeout(
-                    f"the send to topic {message.topic} was not sent: it waited {timeout_ms} ms "
-                    f"behind other sends, {self._rules.max_in_flight} are in flight at once"
-                ) from None
-            left_ms = _left_ms(deadline)
-        try:
-            if left_ms <= 0:
-                raise CallTimeout(
-                    f"the send to topic {message.topic} was not sent: its {timeout_ms} ms are over"
-                )
-            results = await self._send(message, deadline, pick)
-        finally:
-            self._slots.leave()
+        if timeout_ms <= 0:
+            raise _over(message, timeout_ms)
+        results = await self._send(message, timeout_ms, deadline, pick)
         counters = self.counters
         counters.sent += len(results)
         counters.sent_bytes += len(message.body)
@@ -177,48 +169,108 @@ class Sender:
         return results
 
     async def _send(
-        self, message: EncodedMessage, deadline: float, pick: Pick | None
+        self, message: EncodedMessage, timeout_ms: int, deadline: float, pick: Pick | None
     ) -> list[SendResult]:
         tries: Tries | None = None  # a send that succeeds at once needs none
-        while True:
-            queue: MessageQueue | None = None
-            try:
-                topic_route = self._routes.usable(message.topic) or await self._routes.get(
-                    message.topic, deadline
-                )
-            except (RouteNotFound, ConnectionClosed, CallTimeout) as error:
-                # A master that restarts is missing for a moment. If it is the only one, its topics
-                # are, too, and look like those that nobody has created.
-                if tries is None and (
-                    isinstance(error, NotWritable) or not isinstance(error, RouteNotFound)
-                ):
-                    raise
-                tries = tries or Tries(deadline, self._rules.retries)
-                tries.failed(error)
-            else:
-                failed = tries.failed_brokers if tries else _NONE
-                queue = pick(topic_route.queues) if pick else self._next_queue(topic_route, failed)
+        held: FifoSemaphore | None = None
+        try:
+            while True:
+                queue: MessageQueue | None = None
                 try:
-                    results = await self._try(message, queue, topic_route, deadline)
-                    if pick or not self._rules.retries_not_stored or _are_stored(results):
-                        return results
-                    tries = tries or Tries(deadline, self._rules.retries)
-                    return await self._try_elsewhere(message, topic_route, results, tries)
-                except (ConnectionClosed, CallTimeout, ResponseError) as error:
+                    topic_route = self._routes.usable(message.topic) or await self._routes.get(
+                        message.topic, deadline
+                    )
+                except (RouteNotFound, ConnectionClosed, CallTimeout) as error:
+                    # A master that restarts is missing for a moment. If it is the only one, its
+                    # topics are, too, and look like those that nobody has created.
+                    if tries is None and (
+                        isinstance(error, NotWritable) or not isinstance(error, RouteNotFound)
+                    ):
+                        raise
                     tries = tries or Tries(deadline, self._rules.retries)
                     tries.failed(error)
-                    if not _may_try_again(error):
-                        raise tries.take_error() from error.__cause__
-                    log.debug("send failed: queue=%s error=%s", queue, error)
-                    tries.failed_brokers.add(queue.broker_name)
-            is_broker_left = (
-                queue is not None
-                and pick is None
-                and any(
-                    other.broker_name not in tries.failed_brokers for other in topic_route.queues
+                else:
+                    failed = tries.failed_brokers if tries else _NONE
+                    queue = (
+                        pick(topic_route.queues) if pick else self._next_queue(topic_route, failed)
+                    )
+                    slots = self._slots[queue.broker_name]
+                    if slots is not held:
+                        if held is not None:
+                            held.leave()
+                            held = None
+                        if not slots.enter_at_once():
+                            if pick is None:
+                                queue = self._least_busy(topic_route, queue, failed)
+                                slots = self._slots[queue.broker_name]
+                            await self._wait(slots, message, timeout_ms, deadline, tries)
+                        held = slots
+                    try:
+                        results = await self._try(message, queue, topic_route, deadline)
+                        if pick or not self._rules.retries_not_stored or _are_stored(results):
+                            return results
+                        tries = tries or Tries(deadline, self._rules.retries)
+                        return await self._try_elsewhere(message, topic_route, results, tries)
+                    except (ConnectionClosed, CallTimeout, ResponseError) as error:
+                        tries = tries or Tries(deadline, self._rules.retries)
+                        tries.failed(error)
+                        if not _may_try_again(error):
+                            raise tries.take_error() from error.__cause__
+                        log.debug("send failed: queue=%s error=%s", queue, error)
+                        tries.failed_brokers.add(queue.broker_name)
+                is_broker_left = (
+                    queue is not None
+                    and pick is None
+                    and any(
+                        other.broker_name not in tries.failed_brokers
+                        for other in topic_route.queues
+                    )
                 )
-            )
-            await self._before_retry(message.topic, tries, is_broker_left=is_broker_left)
+                await self._before_retry(message.topic, tries, is_broker_left=is_broker_left)
+        finally:
+            if held is not None:
+                held.leave()
+
+    def _least_busy(
+        self, topic_route: TopicRoute, queue: MessageQueue, failed: Set[str]
+    ) -> MessageQueue:
+        """The next queue of the broker where a send waits least; `queue` if that is its broker.
+
+        A broker that became silent would otherwise get its share of all sends.
+        """
+        names = {each.broker_name for each in topic_route.queues}
+        least = min(
+            sorted(names - failed or names),
+            key=lambda name: (self._slots[name].waiting, self._slots[name].inside),
+        )
+        if least == queue.broker_name:
+            return queue
+        return topic_route.round_robin.next(topic_route.queues, names - {least})
+
+    async def _wait(
+        self,
+        slots: FifoSemaphore,
+        message: EncodedMessage,
+        timeout_ms: int,
+        deadline: float,
+        tries: Tries | None,
+    ) -> None:
+        """Wait for a slot.
+
+        :raises RoquetError: the time is over; of the last try, or `CallTimeout` if there was none.
+        """
+        try:
+            await slots.enter(deadline)
+        except TimeoutError:
+            if tries is not None:
+                raise tries.take_error() from None
+            raise CallTimeout(
+                f"the send to topic {message.topic} was not sent: it waited {timeout_ms} ms "
+                f"behind other sends, {self._rules.max_in_flight} to a broker are in flight at once"
+            ) from None
+        if _left_ms(deadline) <= 0:
+            slots.leave()
+            raise tries.take_error() if tries else _over(message, timeout_ms)
 
     async def _try_elsewhere(
         self,
@@ -340,6 +392,12 @@ class Sender:
 
 def _left_ms(deadline: float) -> int:
     return int((deadline - now_s()) * 1000)
+
+
+def _over(message: EncodedMessage, timeout_ms: int) -> CallTimeout:
+    return CallTimeout(
+        f"the send to topic {message.topic} was not sent: its {timeout_ms} ms are over"
+    )
 
 
 def _are_stored(results: Sequence[SendResult]) -> bool:
