@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,7 +145,7 @@ class Round:
                 for topic in (TOPIC, WARM_TOPIC):
                     create_topic(broker.address, topic, QUEUES)
                     wait_until(
-                        lambda topic=topic: wire.has_topic(names.address, topic),  # type: ignore[misc]
+                        partial(wire.has_topic, names.address, topic),
                         f"a route of {topic}",
                     )
                 found = self._both(

@@ -9,6 +9,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +64,7 @@ class Couple:
             broker.start()
             address = broker.address
             wait_until(
-                lambda address=address: wire.has_broker(self.names, address),  # type: ignore[misc]
+                partial(wire.has_broker, self.names, address),
                 f"{address} to be listed",
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import pytest
@@ -65,9 +66,7 @@ def test_any_number_is_answered_and_leaves_the_store_whole(
         end = store.log.end
         caplog.clear()
         try:
-            answer = client.host.call(
-                lambda request=request: client.channels.call(client.broker, request, 3000)  # type: ignore[misc]
-            )
+            answer = client.host.call(partial(client.channels.call, client.broker, request, 3000))
         except CallTimeout:
             assert code in MAY_NOT_BE_ANSWERED, (
                 f"nobody answered {request.fields} {request.body[:200]!r}"
@@ -114,7 +113,7 @@ def test_what_was_acknowledged_beside_impossible_sends_is_there_after_a_kill(
     broker, client = node
     sent = [b"before %d" % number for number in range(3)]
     for number, (request, _) in enumerate(variants(RequestCode.SEND_MESSAGE_V2)):
-        client.host.call(lambda request=request: client.channels.call(client.broker, request, 3000))  # type: ignore[misc]
+        client.host.call(partial(client.channels.call, client.broker, request, 3000))
         sent.append(b"between %d" % number)
         assert send(client, sent[-1]).code == ResponseCode.SUCCESS
     broker.host.kill()

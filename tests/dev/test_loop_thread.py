@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_while_it_stands_still_nothing_runs_and_later_all_in_order() -> None:
     thread, calls = LoopThread("still"), list[int]()
     thread.pause()
     for number in range(3):
-        thread.call_soon(lambda number=number: calls.append(number))  # type: ignore[misc]
+        thread.call_soon(partial(calls.append, number))
 
     assert thread.is_paused
     assert calls == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Final
 
 import pytest
@@ -27,7 +28,7 @@ def test_any_number_is_answered_and_others_are_served(caplog: pytest.LogCaptureF
         for code in RequestCode:
             for request, _ in variants(code):
                 answer = client.host.call(
-                    lambda request=request: client.channels.call(client.broker, request, 3000)  # type: ignore[misc]
+                    partial(client.channels.call, client.broker, request, 3000)
                 )
                 assert isinstance(answer, Command)
                 assert answer.code in set(ResponseCode)

@@ -157,7 +157,7 @@ def _changed(settings: T, given: dict[str, str], source: str) -> T:
         rule.field: rule.read(given[rule.name], source) for rule in rules if rule.name in given
     }
     changes |= {part: _changed(getattr(settings, part), given, source) for part in parts}
-    return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
+    return dataclasses.replace(settings, **changes)  # type: ignore[type-var]  # T is one
 
 
 def _by_official_name(

@@ -112,7 +112,7 @@ def _plan(header: type[Header]) -> _Plan:
             _converter(header, item.name, types[item.name]),
             item.default is dataclasses.MISSING,
         )
-        for item in dataclasses.fields(header)  # type: ignore[arg-type]
+        for item in dataclasses.fields(header)  # type: ignore[arg-type]  # each header is one
     )
 
 

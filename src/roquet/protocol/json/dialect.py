@@ -19,7 +19,7 @@ from typing import Any, Final
 try:
     import orjson
 except ImportError:  # no wheel for this Python: the standard library does the same, slower
-    orjson = None  # type: ignore[assignment]
+    orjson = None  # type: ignore[assignment]  # asked for before each use
 
 _DEPTH_MAX: Final = 64
 _RESOLVED_VALUES_FLOOR: Final = 1000
@@ -149,7 +149,7 @@ def load(text: bytes | str, dialect_values_max: int | None = None) -> Any:
         document = _Reader(
             text.decode() if isinstance(text, bytes) else text, dialect_values_max
         ).document()
-    has_references = (b'"$ref"' if isinstance(text, bytes) else '"$ref"') in text  # type: ignore[operator]
+    has_references = b'"$ref"' in text if isinstance(text, bytes) else '"$ref"' in text
     return (
         _References(document, max(len(text), _RESOLVED_VALUES_FLOOR)).resolved()
         if has_references
@@ -303,7 +303,7 @@ class _Reader:
 
     def _string(self) -> str:
         if self._text[self._at] == '"':
-            scan = json.decoder.scanstring  # type: ignore[attr-defined]
+            scan = json.decoder.scanstring  # type: ignore[attr-defined]  # typeshed lacks it
             text, self._at = scan(self._text, self._at + 1, False)
         else:
             match = _SINGLE_QUOTED.match(self._text, self._at)

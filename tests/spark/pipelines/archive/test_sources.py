@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_an_archive_is_not_taken_back_to_where_a_slave_is(
     """
     topics = couple.topics(alone, failOnDataLoss="false")
     for end in (1000, 1100, 1900):
-        alone.do(lambda end=end: couple.slave.queues.update(held(0, end)))  # type: ignore[misc]
+        alone.do(partial(couple.slave.queues.update, held(0, end)))
         assert topics.new_ranges({QUEUE: 2000}) == [QueueRange(QUEUE, 2000, 2000)]
     waits = [each for each in caplog.records if "queue waits for its master" in each.getMessage()]
     assert len(waits) == 1
