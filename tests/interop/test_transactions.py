@@ -5,6 +5,7 @@ with one store.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,10 +71,12 @@ def place(apaches_name_server: ApacheNameServer, clients: JavaClients, tmp_path:
     )
 
 
-def consumed(clients: JavaClients, namesrv: str, topic: str, count: int) -> list[str]:
+def consumed(
+    clients: JavaClients, namesrv: str, topic: str, count: int, kind: str = "4.9.7-json"
+) -> list[str]:
     """The bodies that a new group gets: just so many messages, and no more for a while."""
     words = ("consume", namesrv, topic, f"G-{topic}", count, 60, "--linger", 2500)
-    lines = clients["4.9.7-json"].run(*words).check()
+    lines = clients[kind].run(*words).check()
     return sorted(line["body"] for line in lines)
 
 
@@ -98,22 +101,28 @@ def bodies(broker: Broker, topic: str, queue_id: int = 0) -> list[str]:
 # Apache's producers at our broker
 
 
-@pytest.mark.parametrize("kind", JavaClients.KINDS)
-def test_what_a_java_producer_commits_is_delivered_and_nothing_else(
-    kind: str, broker: RoquetBroker, clients: JavaClients
+def test_what_java_producers_commit_is_delivered_and_nothing_else(
+    broker: RoquetBroker, clients: JavaClients
 ) -> None:
-    topic, namesrv = f"Tx-{kind.replace('.', '-')}", broker.namesrv
-    group = ("--group", f"P-{topic}")
-    for verdict in "commit", "rollback":
-        transact(clients, kind, namesrv, topic, f"{verdict}-", "--transaction", verdict, *group)
-    for later in "commit", "rollback":
-        options = ("--transaction", "unknown", "--check", later, *group, *ASKED)
-        lines = transact(clients, kind, namesrv, topic, f"late-{later}-", *options)
-        asked = [line for line in lines if "checked" in line]
-        assert sorted(line["body"] for line in asked) == [f"late-{later}-0", f"late-{later}-1"]
-        assert {line["topic"] for line in asked} == {topic}
-    got = consumed(clients, namesrv, topic, 4)
-    assert got == ["commit-0", "commit-1", "late-commit-0", "late-commit-1"]
+    """All kinds at the same time, for most of it is waiting."""
+
+    def live_through(kind: str) -> None:
+        topic, namesrv = f"Tx-{kind.replace('.', '-')}", broker.namesrv
+        group = ("--group", f"P-{topic}")
+        for verdict in "commit", "rollback":
+            transact(clients, kind, namesrv, topic, f"{verdict}-", "--transaction", verdict, *group)
+        for later in "commit", "rollback":
+            options = ("--transaction", "unknown", "--check", later, *group, *ASKED)
+            lines = transact(clients, kind, namesrv, topic, f"late-{later}-", *options)
+            asked = [line for line in lines if "checked" in line]
+            assert sorted(line["body"] for line in asked) == [f"late-{later}-0", f"late-{later}-1"]
+            assert {line["topic"] for line in asked} == {topic}
+        got = consumed(clients, namesrv, topic, 4, kind)
+        assert got == ["commit-0", "commit-1", "late-commit-0", "late-commit-1"]
+
+    with ThreadPoolExecutor(len(JavaClients.KINDS)) as threads:
+        for each in [threads.submit(live_through, kind) for kind in JavaClients.KINDS]:
+            each.result()
 
 
 def test_transactions_of_the_go_client(broker: RoquetBroker, clients: JavaClients) -> None:
