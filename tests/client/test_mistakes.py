@@ -767,8 +767,7 @@ PULLING: Final[list[tuple[Callable[[PullConsumer], Answer], Told]]] = [
         lambda reader: reader.offset_at(QUEUE, "now"),
         told(
             MessageError,
-            "timestamp_ms is 'now' of type str: give a number from "
-            "-9223372036854775808 to 9223372036854775807",
+            "when is 'now' of type str: give a datetime, or milliseconds since 1970",
         ),
     ),
 ]

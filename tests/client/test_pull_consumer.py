@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -327,7 +328,7 @@ def test_an_argument_of_a_wrong_type_is_refused_by_its_name(
                 ("offset is '5' of type str: give a number", r.pull(QUEUE, wrong)),
                 ("offset is True", r.pull(QUEUE, True)),
                 ("max_messages is '5'", r.pull(QUEUE, 0, max_messages=wrong)),
-                ("timestamp_ms is '5'", r.offset_at(QUEUE, wrong)),
+                ("when is '5'", r.offset_at(QUEUE, wrong)),
                 ("offset is '5'", r.commit("G", QUEUE, wrong)),
                 ("group is None", r.commit(None, QUEUE, 5)),  # type: ignore[arg-type]
                 ("topic is None", r.queues(None)),  # type: ignore[arg-type]
@@ -342,6 +343,20 @@ def test_an_argument_of_a_wrong_type_is_refused_by_its_name(
     assert set(broker.requests) <= {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT}
 
 
+def test_an_offset_is_found_by_a_datetime_as_by_milliseconds(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def read() -> list[int]:
+        async with reader(cluster) as r:
+            when = datetime.fromtimestamp(1_700_000_000.123, UTC)
+            return [await r.offset_at(QUEUE, when), await r.offset_at(QUEUE, 1_700_000_000_123)]
+
+    fill(broker, 3)
+    cluster.run(read)
+    asked = broker.requests[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP]
+    assert [request.fields["timestamp"] for request in asked] == ["1700000000123"] * 2
+
+
 def test_a_number_that_no_broker_can_read_is_refused_by_its_name(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
@@ -352,7 +367,7 @@ def test_a_number_that_no_broker_can_read_is_refused_by_its_name(
                 ("offset", r.pull(QUEUE, beyond)),
                 ("max_messages", r.pull(QUEUE, 0, max_messages=1 << 31)),
                 ("offset", r.pull_all(QUEUE, [0, -beyond - 1])),
-                ("timestamp_ms", r.offset_at(QUEUE, beyond)),
+                ("when", r.offset_at(QUEUE, beyond)),
                 ("offset", r.commit("G", QUEUE, beyond)),
                 ("queue_id", r.max_offset(MessageQueue("T", "broker-a", 1 << 31))),
             ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
@@ -31,6 +32,7 @@ from roquet.protocol.records.message import (
     check_number,
     check_queue,
     check_topic,
+    wrong_type,
 )
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -166,15 +168,19 @@ class PullConsumer(SessionUser):
         choose = masters_only if of_master else read_addresses
         return await self._session.queues.max_offset(queue, self._timeout_ms, choose)
 
-    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message whose store time is nearest to `timestamp_ms`.
+    async def offset_at(self, queue: MessageQueue, when: datetime | int) -> int:
+        """The offset of the message whose store time is nearest to `when`.
 
-        :param timestamp_ms: milliseconds since 1970.
+        :param when: a datetime, or milliseconds since 1970. A datetime without zone is local time.
         """
         self._require_open()
         queue = self._full(queue)
-        check_number("timestamp_ms", timestamp_ms, LONG_MIN, LONG_MAX)
-        return await self._session.queues.offset_at(queue, timestamp_ms, self._timeout_ms)
+        if isinstance(when, datetime):
+            when = int(when.timestamp() * 1000)
+        if not isinstance(when, int) or isinstance(when, bool):
+            raise wrong_type("when", when, "a datetime, or milliseconds since 1970")
+        check_number("when", when, LONG_MIN, LONG_MAX)
+        return await self._session.queues.offset_at(queue, when, self._timeout_ms)
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         """The offset of `group` in a queue, or None if the broker has none.

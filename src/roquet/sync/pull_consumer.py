@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Unpack
 
 from roquet.client import pull_consumer
@@ -50,9 +51,9 @@ class PullConsumer(BlockingUser[pull_consumer.PullConsumer]):
         """The offset that the next message of a queue will have at the master."""
         return self._call(self._client.max_offset, queue, of_master=of_master)
 
-    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message whose store time is nearest to `timestamp_ms`."""
-        return self._call(self._client.offset_at, queue, timestamp_ms)
+    def offset_at(self, queue: MessageQueue, when: datetime | int) -> int:
+        """The offset of the message whose store time is nearest to `when`."""
+        return self._call(self._client.offset_at, queue, when)
 
     def committed(self, group: str, queue: MessageQueue) -> int | None:
         """The offset of `group` in a queue, or None if the broker has none."""
