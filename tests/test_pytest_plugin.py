@@ -164,6 +164,33 @@ def test_a_project_overrides_the_options(pytester: pytest.Pytester) -> None:
     passes(pytester, 1, "-p", "no:asyncio")
 
 
+def test_a_broker_that_an_earlier_test_killed_is_told(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_a(roquet_cluster):
+            roquet_cluster.kill()
+
+        def test_b(roquet_topic):
+            pass
+
+        def test_c(roquet_group):
+            pass
+
+        def test_d(roquet_cluster):
+            roquet_cluster.start()
+
+        def test_e(roquet_topic, roquet_group):
+            pass
+        """
+    )
+
+    result = pytester.runpytest_subprocess(*LOADED, "-p", "no:asyncio")
+
+    result.assert_outcomes(passed=3, errors=2)
+    told = "an earlier test has killed or stopped dev of the shared cluster of roquet"
+    assert result.stdout.str().count(told) >= 2
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [

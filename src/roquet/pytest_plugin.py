@@ -61,6 +61,7 @@ def roquet_fresh_cluster(roquet_cluster_options: dict[str, Any]) -> Iterator[Clu
 @pytest.fixture
 def roquet_topic(roquet_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A new topic of the shared cluster; it is deleted after the test."""
+    _check_whole(roquet_cluster)
     topic = _name(request)
     queues = _number("roquet_queues", request.config.getini("roquet_queues"))
     roquet_cluster.create_topic(topic, queues)
@@ -71,6 +72,7 @@ def roquet_topic(roquet_cluster: Cluster, request: pytest.FixtureRequest) -> Ite
 @pytest.fixture
 def roquet_group(roquet_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a new group; its offsets and retries are deleted after the test."""
+    _check_whole(roquet_cluster)
     group = _name(request)
     yield group
     roquet_cluster.delete_group(group)
@@ -81,6 +83,17 @@ def _running(options: dict[str, Any]) -> Iterator[Cluster]:
 
     with Cluster(**options) as cluster:
         yield cluster
+
+
+def _check_whole(cluster: Cluster) -> None:
+    """Fail a test that would meet what an earlier one has left, and say so."""
+    if away := cluster.away():
+        names = ", ".join(away)
+        pytest.fail(
+            f"an earlier test has killed or stopped {names} of the shared cluster of roquet, and "
+            "did not start it again: tests that do so take roquet_fresh_cluster, or call start()",
+            pytrace=False,
+        )
 
 
 def _name(request: pytest.FixtureRequest) -> str:

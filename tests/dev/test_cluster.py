@@ -205,6 +205,20 @@ def test_an_argument_that_cannot_be_used_is_named(options: dict[str, Any], error
     assert "\n" not in str(refused.value)
 
 
+def test_a_start_without_a_name_starts_what_was_killed_or_stopped() -> None:
+    with Cluster(brokers=["a", "b"], slaves=1) as cluster:
+        assert cluster.away() == ()
+        cluster.kill("a")
+        cluster.stop("b:1")
+        cluster.stop("name-server")
+        with cluster.pause("b"):
+            assert cluster.away() == ("name-server", "a", "b:1"), "who is paused runs"
+        cluster.start()
+        assert cluster.away() == ()
+        cluster.create_topic("orders")
+        assert cluster.ask(lambda broker: "orders" in broker.parts.tables.topics.topics, "a")
+
+
 def test_misuse_is_told_in_one_line() -> None:
     stopped = Cluster()
     with pytest.raises(ClusterStateError, match=r"^the cluster is not started$"):

@@ -130,7 +130,7 @@ class Cluster:
         return self._names
 
     def start(self, name: str | None = None) -> None:
-        """Start the cluster; with a name, start one of its programs again.
+        """Start the cluster, or again what of it was killed or stopped; with a name only that.
 
         When this returns, brokers are registered, slaves follow their masters, and clients are
         served. A program that starts again has its former ports, and its store as it was left.
@@ -141,7 +141,12 @@ class Cluster:
             self._start_again(name)
             return
         if self._name_server is not None:
-            raise ClusterStateError("the cluster runs already")
+            away = self.away()
+            if not away:
+                raise ClusterStateError("the cluster runs already")
+            for each in away:
+                self._start_again(each)
+            return
         folder = self._folder
         if folder is None:
             folder = self._temporary = Path(tempfile.mkdtemp(prefix="roquet-"))
@@ -286,6 +291,11 @@ class Cluster:
         :raises ClusterStateError: it does not run, or is paused.
         """
         return self._broker(name).ask(question)
+
+    def away(self) -> tuple[str, ...]:
+        """The names of the programs that were killed or stopped, and not started again."""
+        programs = [*filter(None, (self._name_server,)), *self._brokers.values()]
+        return tuple(each.name for each in programs if not each.is_running)
 
     # topics and groups
 
