@@ -13,6 +13,7 @@ from roquet.admin.cluster import AdminClient
 from roquet.client._consume.offsets import Start
 from roquet.client._consume.topic_patterns import Topics
 from roquet.client._net.session_user import SessionUser
+from roquet.client._send.encoder import MessageFields
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.consumer import Consumer, ConsumerOptions
 from roquet.client.producer import (
@@ -125,9 +126,18 @@ class Client(SessionUser):
         producers = [guest for guest in self._guests if isinstance(guest, Producer)]
         await asyncio.gather(*(each.flush() for each in producers if each.is_open))
 
-    async def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
+    async def request(
+        self,
+        topic: str | Message,
+        body: bytes | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        **fields: Unpack[MessageFields],
+    ) -> ReceivedMessage:
         """Send a message and wait for the reply. Arguments and errors are `Producer.request`'s."""
-        return await (await self._default_producer()).request(message, timeout_ms)
+        return await (await self._default_producer()).request(
+            topic, body, timeout_ms=timeout_ms, **fields
+        )
 
     async def reply(
         self, request: ReceivedMessage, body: bytes, **options: Unpack[ReplyOptions]

@@ -571,7 +571,23 @@ SENDS: Final[list[tuple[Callable[[Producer], Answer], Told]]] = [
         told(MessageError, "a delayed message cannot be part of a batch"),
     ),
     (
-        lambda producer: producer.request(Message("nobody-answers", b"x"), timeout_ms=100),
+        lambda producer: producer.request("nobody-answers", "x"),
+        told(MessageError, "body is of type str: give bytes (text.encode())"),
+    ),
+    (
+        lambda producer: producer.request(Message("nobody-answers", b"x"), 100),
+        told(
+            MessageError,
+            "a Message to nobody-answers is sent together with body: make these part of the "
+            "Message, or give a topic in place of it",
+        ),
+    ),
+    (
+        lambda producer: producer.request("nobody-answers", b"x", timeout_ms="1"),
+        told(ConfigError, "timeout_ms is '1': allowed are 0 to 2147483647"),
+    ),
+    (
+        lambda producer: producer.request("nobody-answers", b"x", timeout_ms=100),
         told(CallTimeout, "no reply to the request to topic nobody-answers within 100 ms"),
     ),
 ]

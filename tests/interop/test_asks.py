@@ -343,7 +343,7 @@ def ask_ours_reply_java(namesrv: str, topic: str) -> list[bytes]:
     async def run() -> list[bytes]:
         async with Producer(namesrv, "P-ours", timeout_ms=SEND_MS_MAX) as producer:
             return [
-                (await producer.request(Message(topic, b"ping-%d" % n), 30_000)).body
+                (await producer.request(Message(topic, b"ping-%d" % n), timeout_ms=30_000)).body
                 for n in range(3)
             ]
 

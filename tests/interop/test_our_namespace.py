@@ -84,7 +84,7 @@ async def test_java_replies_to_our_request_and_we_to_java_s(scene: Scene) -> Non
         Producer(config(scene), "P-ours", timeout_ms=TIMEOUT_MS) as producer,
         Consumer(config(scene), scene.name(), other, "earliest") as consumer,
     ):
-        reply = await producer.request(Message(topic, b"hello"), REQUEST_TIMEOUT_MS)
+        reply = await producer.request(Message(topic, b"hello"), timeout_ms=REQUEST_TIMEOUT_MS)
         assert reply.body == b"HELLO"
         asking = asyncio.create_task(
             asyncio.to_thread(requester.request, other, "bonjour", timeout=REQUEST_TIMEOUT_MS)

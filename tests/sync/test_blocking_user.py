@@ -172,7 +172,7 @@ def test_a_request_gets_its_reply(mq: sync.Client, topic: str) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert mq.request(Message(topic, b"hello"), 30_000).body == b"hello!"
+        assert mq.request(Message(topic, b"hello"), timeout_ms=30_000).body == b"hello!"
         thread.join()
 
 

@@ -18,7 +18,6 @@ from roquet.client._send.encoded_message import BODY_SIZE_MAX
 from roquet.client._send.encoder import (
     MessageEncoder,
     MessageFields,
-    check_message,
     check_messages,
     message_of,
 )
@@ -386,17 +385,28 @@ class Producer(SessionUser):
             raise
         return encoded.unique_keys[0]
 
-    async def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
+    async def request(
+        self,
+        topic: str | Message,
+        body: bytes | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        **fields: Unpack[MessageFields],
+    ) -> ReceivedMessage:
         """Send a message and wait until a consumer of it calls `reply`; return that reply.
 
         See docs/protocol/producing.md#request-and-reply.
 
+            reply = await producer.request("prices", b"apples")
+
+        :param topic: as `body` and `fields`: as in `send`.
         :param timeout_ms: the time in ms for send and reply together.
         :raises CallTimeout: no reply in time; the message may be consumed.
         :raises MessageError, RouteNotFound, ResponseError, ConnectionClosed: as `send`.
         """
         self._require_open()
-        check_message(message)
+        message = message_of(topic, body, fields)
+        check_number("timeout_ms", timeout_ms, 0)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._announce_to_brokers(message.topic, timeout_ms)

@@ -8,6 +8,7 @@ from typing import Unpack
 from roquet import cluster
 from roquet.client._consume.offsets import Start
 from roquet.client._consume.topic_patterns import Topics
+from roquet.client._send.encoder import MessageFields
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.producer import (
     TIMEOUT_MS,
@@ -110,9 +111,16 @@ class Client(BlockingUser[cluster.Client]):
         """Do for all open producers of this client what `Producer.flush` does for one."""
         self._call(self._client.flush)
 
-    def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
+    def request(
+        self,
+        topic: str | Message,
+        body: bytes | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        **fields: Unpack[MessageFields],
+    ) -> ReceivedMessage:
         """Send a message and wait for the reply. Arguments and errors are `Producer.request`'s."""
-        return self._call(self._client.request, message, timeout_ms)
+        return self._call(self._client.request, topic, body, timeout_ms=timeout_ms, **fields)
 
     def reply(
         self, request: ReceivedMessage, body: bytes, **options: Unpack[ReplyOptions]

@@ -108,9 +108,16 @@ class Producer(BlockingUser[producer.Producer]):
             **fields,
         )
 
-    def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
+    def request(
+        self,
+        topic: str | Message,
+        body: bytes | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        **fields: Unpack[MessageFields],
+    ) -> ReceivedMessage:
         """Send a message and wait until a consumer of it calls `reply`; return that reply."""
-        return self._call(self._client.request, message, timeout_ms)
+        return self._call(self._client.request, topic, body, timeout_ms=timeout_ms, **fields)
 
     def reply(
         self,

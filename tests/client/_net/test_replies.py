@@ -65,7 +65,7 @@ def test_a_request_gets_its_reply(served: Served) -> None:
     async def run() -> list[ReceivedMessage]:
         async with producer(served.client) as p:
             return await asyncio.gather(
-                *(p.request(Message("T", b"ping %d" % n), 20_000) for n in range(10))
+                *(p.request(Message("T", b"ping %d" % n), timeout_ms=20_000) for n in range(10))
             )
 
     replies = served.run(run)
@@ -89,7 +89,7 @@ def test_large_replies_are_compressed_on_their_way(served: Served) -> None:
 
     async def run() -> ReceivedMessage:
         async with producer(served.client) as p:
-            return await p.request(Message("T", b"x" * 9000), 20_000)
+            return await p.request("T", b"x" * 9000, tags="a", timeout_ms=20_000)
 
     assert served.run(run).body == b"X" * 9000
     assert len(served.records(REPLIES)[0].body) < 9000
@@ -98,7 +98,7 @@ def test_large_replies_are_compressed_on_their_way(served: Served) -> None:
 def test_nobody_replies_in_time(served: Served) -> None:
     async def run() -> None:
         async with producer(served.client) as p:
-            await p.request(Message("T", b"ping"), 2000)
+            await p.request(Message("T", b"ping"), timeout_ms=2000)
 
     with pytest.raises(CallTimeout, match="no reply to the request to topic T within 2000 ms"):
         served.run(run)
@@ -119,7 +119,7 @@ def test_a_reply_that_comes_too_late_is_no_trouble(
             ) as consumer,
         ):
             with pytest.raises(CallTimeout):
-                await p.request(Message("T", b"ping"), 1000)
+                await p.request(Message("T", b"ping"), timeout_ms=1000)
             requests.extend(await consumer.get_many(1, 30_000))
             await p.reply(requests[0], b"pong")
 
@@ -132,7 +132,7 @@ def test_who_replies_hears_that_the_asker_is_gone(served: Served) -> None:
     async def ask() -> None:
         async with producer(served.client) as p:
             with pytest.raises(CallTimeout):
-                await p.request(Message("T", b"ping"), 1000)
+                await p.request(Message("T", b"ping"), timeout_ms=1000)
 
     async def reply() -> None:
         host = served.client
@@ -182,7 +182,9 @@ def test_the_reply_goes_over_the_broker_that_had_the_request(served: Served) -> 
 
     async def run() -> list[ReceivedMessage]:
         async with producer(served.client) as p:
-            return [await p.request(Message("T", b"ping %d" % n), 20_000) for n in range(8)]
+            return [
+                await p.request(Message("T", b"ping %d" % n), timeout_ms=20_000) for n in range(8)
+            ]
 
     assert len(served.run(run)) == 8
     assert (

@@ -113,7 +113,7 @@ def test_blocking_code_requests_and_replies(target: Target, topic: str, group: s
 
         answering = threading.Thread(target=answer)
         answering.start()
-        assert producer.request(Message(topic, b"hello"), TIMEOUT_MS).body == b"hello!"
+        assert producer.request(Message(topic, b"hello"), timeout_ms=TIMEOUT_MS).body == b"hello!"
         answering.join()
 
 
