@@ -18,6 +18,7 @@ import pytest
 from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.client.pull_consumer import PullConsumer
+from roquet.client.send_result import SendStatus
 from roquet.errors import ResponseError
 from roquet.protocol.records.message import Message, MessageQueue
 from tests.interop.apache import (
@@ -268,6 +269,10 @@ async def test_reading_goes_on_from_the_slave_when_the_master_is_killed_and_retu
                     await producer.send(topic, b"%d" % number)
             found = {int(message.body) for message in await take(consumer, 10)}
             await slave_has(names.address, topic, 40)
+            async with Consumer(
+                names.address, f"S-{topic}", topic, "earliest", read_from="slave-only"
+            ) as of_slave:
+                assert len(await take(of_slave, 40)) == 40
             master.kill()
             while found != set(range(40)):
                 found |= {int(message.body) for message in await take(consumer, 1)}
@@ -290,3 +295,32 @@ async def test_reading_goes_on_from_the_slave_when_the_master_is_killed_and_retu
                     reader, group, queues, 41
                 )  # the master learns what only the slave knew
         assert slave.alive
+
+
+async def test_a_message_that_one_broker_does_not_store_safely_goes_to_the_other(
+    topic: str,
+) -> None:
+    """A synchronous master without a slave says SLAVE_NOT_AVAILABLE, and has the message."""
+    require_java()
+    with (
+        ApacheNameServer() as names,
+        ApacheBroker(names.address, name="alone", role="SYNC_MASTER"),
+        ApacheBroker(names.address, name="safe"),
+    ):
+        await asyncio.to_thread(
+            mqadmin, "updateTopic", "-t", topic, "-c", "DefaultCluster", namesrv=names.address
+        )
+        statuses = set()
+        async with Producer(names.address, "P", timeout_ms=TIMEOUT_MS) as producer:
+            for number in range(4):
+                statuses.add((await producer.send(topic, b"%d" % number)).status)
+        assert SendStatus.SLAVE_NOT_AVAILABLE in statuses
+        async with Producer(
+            names.address,
+            "P",
+            timeout_ms=TIMEOUT_MS,
+            retry_another_broker_when_not_stored=True,
+        ) as producer:
+            for number in range(4):
+                result = await producer.send(topic, b"%d" % number)
+                assert (result.status, result.queue.broker_name) == (SendStatus.SEND_OK, "safe")
