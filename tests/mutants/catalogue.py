@@ -413,8 +413,8 @@ _SENDING: Final = (
     Mutant(
         "a send gives up before its time is over",
         "client/_send/tries.py",
-        "(self.retries is not None and self._count > self.retries)",
-        "self._count > (2 if self.retries is None else self.retries)",
+        "is_last = self.retries is not None and self._count > self.retries",
+        "is_last = self._count > (2 if self.retries is None else self.retries)",
         ("tests/client/_send/test_tries.py", "tests/client/_send/test_sender.py"),
     ),
     Mutant(
@@ -427,8 +427,15 @@ _SENDING: Final = (
     Mutant(
         "a send waits for others longer than its time",
         "client/_send/sender.py",
-        "await self._slots.enter(deadline)",
-        "await self._slots.enter()",
+        "await slots.enter(deadline)",
+        "await slots.enter()",
+        ("tests/client/_send/test_sender.py",),
+    ),
+    Mutant(
+        "sends to a silent broker keep those to other brokers waiting",
+        "client/_send/sender.py",
+        "slots = self._slots[queue.broker_name]\n                    if slots is not held:",
+        "slots = self._slots['']\n                    if slots is not held:",
         ("tests/client/_send/test_sender.py",),
     ),
     Mutant(
@@ -441,7 +448,7 @@ _SENDING: Final = (
     Mutant(
         "a producer that closes forgets gathered sends",
         "client/producer.py",
-        "            steps.append(gatherer.flush)\n",
+        "            steps.append(self._gatherer.close)\n",
         "            pass\n",
         ("tests/client/_send/test_gatherer.py", "tests/client/test_producer.py"),
     ),
@@ -654,9 +661,23 @@ _CONSUMING: Final = (
     Mutant(
         "a client that is closed leaves those open that share its session",
         "client/_net/session_user.py",
-        "            *(guest.close for guest in guests),\n",
-        "",
+        "guests = list(reversed(self._guests))",
+        "guests: list[SessionUser] = []",
         ("tests/test_cluster.py",),
+    ),
+    Mutant(
+        "each client of a session waits for a silent broker when it is closed",
+        "client/_net/close_limit.py",
+        "AWAY_S: Final = 0.05",
+        "AWAY_S: Final = 3.0",
+        ("tests/client/_net/test_session_user.py",),
+    ),
+    Mutant(
+        "a message comes again while the thread of its cancelled run works on it",
+        "client/_consume/handlers.py",
+        "in_thread.add_done_callback(partial(_settle_at_end, message))",
+        "message.retry()",
+        ("tests/client/_consume/test_handlers.py",),
     ),
     Mutant(
         "a close whose step fails skips the others",
