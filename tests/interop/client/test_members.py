@@ -199,3 +199,12 @@ async def test_a_killed_member_s_messages_come_to_the_other(
         program.kill()
         await program.wait()
         assert sorted(bodies(await take(one, 4))) == numbers(4)
+
+
+async def test_a_member_that_wants_other_messages_than_its_group_says_so(
+    target: Target, topic: str, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with target.consumer(group, {topic: "a"}), target.consumer(group, {topic: "b"}):
+        pass
+    (line,) = [line for line in caplog.messages if "have other subscriptions" in line]
+    assert f"here={{'{topic}': 'b'}} others={{'{topic}': 'a'}}" in line
