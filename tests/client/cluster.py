@@ -32,6 +32,7 @@ from roquet.protocol.records.message import (
     RETRY_TOPIC,
     TAGS,
     MessageQueue,
+    Permission,
     join_properties,
     split_properties,
     tag_code,
@@ -436,6 +437,8 @@ class FakeCluster:
         self.brokers: list[FakeBroker] = []
         self.topics: dict[str, dict[str, int]] = {DEFAULT_TOPIC: {}}
         self.listed: set[str] = set()
+        self.read_only: set[str] = set()
+        """Topics that nobody may write to."""
         self.route_requests: list[str] = []
         self.name_server_host = sim.host(NAME_SERVER.partition(":")[0])
         self.name_server_host.call(self.serve_routes)
@@ -483,9 +486,10 @@ class FakeCluster:
         if not addresses:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
         counts = self.topics[topic]
+        perm = Permission.READ if topic in self.read_only else READ_WRITE
         route = Route(
             tuple(BrokerData("C", name, ids) for name, ids in addresses.items()),
-            tuple(QueueData(name, counts[name], counts[name], READ_WRITE) for name in addresses),
+            tuple(QueueData(name, counts[name], counts[name], perm) for name in addresses),
         )
         return request.answer(0, body=dump_ascii(route.to_json()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,6 +140,16 @@ def test_from_a_time_on_a_group_in_order_gets_no_older_messages(
     cluster: FakeCluster, young: FakeBroker
 ) -> None:
     assert begun(cluster, ordered=True) == NEW[:1], "the others follow when it is settled"
+
+
+def test_from_a_time_on_a_broadcasting_member_begins_as_its_file_says(
+    cluster: FakeCluster, young: FakeBroker, tmp_path: Path
+) -> None:
+    alone: dict[str, Any] = {"broadcast": True, "offsets_folder": tmp_path}
+    assert begun(cluster, **alone) == NEW
+    (file,) = tmp_path.rglob("offsets.json")
+    file.write_text(file.read_text().replace(":5", ":0").replace(": 5", ": 0"))
+    assert begun(cluster, **alone) == [*EVERYTHING, *NEW]
 
 
 def test_at_the_end_it_gets_all_as_a_topic_may_be_younger_than_its_group(

@@ -235,6 +235,21 @@ def test_a_client_that_starts_while_the_only_broker_restarts_waits_for_it(
     assert len(bodies(broker)) == 50
 
 
+def test_a_topic_that_may_not_be_written_to_is_told_at_once(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        async with producer(cluster) as p:
+            began = cluster.sim.now_s
+            with pytest.raises(RouteNotFound, match="topic T has no writable queue"):
+                await p.send("T", b"hi")
+            assert cluster.sim.now_s - began < 0.1
+
+    broker.create("T", 4)
+    cluster.read_only.add("T")
+    cluster.run(send)
+
+
 @pytest.mark.parametrize(("retries", "seconds", "tries"), [(None, 3.0, " (7 tries)"), (0, 0.0, "")])
 def test_a_topic_that_is_mistyped_is_told_when_the_time_is_over(
     cluster: FakeCluster, broker: FakeBroker, retries: int | None, seconds: float, tries: str
