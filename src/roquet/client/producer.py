@@ -136,7 +136,7 @@ class Producer(SessionUser):
         More than 4 MiB is for brokers whose `maxMessageSize` allows it.
     :param retry_another_broker_when_not_stored: if a broker has a message and its status is not
         `SEND_OK`, send it to the other brokers of the topic, too, until one says that. So consumers
-        may get it twice. It does not count for a send whose queue is fixed.
+        may get it twice. It does not count for a send whose queue is fixed, nor in a transaction.
     :param client: the keyword arguments of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     :raises MessageError: the group name is not allowed.

@@ -12,7 +12,9 @@ import pytest
 
 from roquet.client._send.sender import IN_FLIGHT_MAX, RETRIED_CODES
 from roquet.client.producer import Producer
+from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendStatus
+from roquet.client.transactions import TransactionProducer, TransactionState
 from roquet.errors import (
     CallTimeout,
     ConfigError,
@@ -23,7 +25,7 @@ from roquet.errors import (
 from roquet.protocol.records.message import DEFAULT_TOPIC, Message, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
+from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 from tests.client.consumers import queue
 from tests.client.producers import bodies, producer
 from tests.simulation.network import LinkQuality
@@ -139,6 +141,27 @@ def test_what_other_brokers_do_then_is_no_error_as_one_has_the_message(
     (stored,) = [each for each in three if each.name == name]
     assert bodies(stored) == [b"hi"]
     assert sum(sends_to(three)) > 1
+
+
+def test_a_half_message_is_not_doubled(cluster: FakeCluster, three: list[FakeBroker]) -> None:
+    async def check(_: ReceivedMessage) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def local(_: Message, __: str) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def send() -> TransactionState:
+        async with TransactionProducer(
+            NAME_SERVER,
+            "P",
+            check,
+            runtime=cluster.client.runtime(),
+            retry_another_broker_when_not_stored=True,
+        ) as p:
+            return (await p.send_in_transaction(Message("T", b"hi"), local)).state
+
+    assert cluster.run(send) is TransactionState.ROLLBACK
+    assert sum(sends_to(three)) == 1
 
 
 def test_a_send_to_a_fixed_queue_stays_there(cluster: FakeCluster, three: list[FakeBroker]) -> None:

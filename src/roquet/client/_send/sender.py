@@ -28,7 +28,7 @@ from roquet.errors import (
     RoquetError,
     RouteNotFound,
 )
-from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.records.message import TRANSACTION_PREPARED, MessageQueue
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
 
@@ -207,7 +207,10 @@ class Sender:
                         held = slots
                     try:
                         results = await self._try(message, queue, topic_route, deadline)
-                        if pick or not self._rules.retries_not_stored or _are_stored(results):
+                        may_be_doubled = (
+                            self._rules.retries_not_stored and not pick and not _is_half(message)
+                        )
+                        if not may_be_doubled or _are_stored(results):
                             return results
                         tries = tries or Tries(deadline, self._rules.retries)
                         return await self._try_elsewhere(message, topic_route, results, tries)
@@ -403,6 +406,14 @@ def _over(message: EncodedMessage, timeout_ms: int) -> CallTimeout:
 def _are_stored(results: Sequence[SendResult]) -> bool:
     """Whether a broker has the messages as safely as its settings ask for."""
     return all(result.status is SendStatus.SEND_OK for result in results)
+
+
+def _is_half(message: EncodedMessage) -> bool:
+    """Whether it belongs to a transaction.
+
+    Of two half messages one would be left open, and a check-back would commit it.
+    """
+    return bool(message.sys_flag & TRANSACTION_PREPARED)
 
 
 def _may_try_again(error: Exception) -> bool:
