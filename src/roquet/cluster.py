@@ -50,7 +50,7 @@ class Client(SessionUser):
     own; those that are still open are closed with this client.
 
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
-    :param options: `credentials`, `tls`, `client_id`, `hooks`, `namespace` of `ClientConfig`.
+    :param options: the keyword arguments of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
@@ -165,7 +165,7 @@ def connect(name_server: NameServers | ClientConfig, **options: Unpack[ClientOpt
         await mq.close()
 
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
-    :param options: `credentials`, `tls`, `client_id`, `hooks`, `namespace` of `ClientConfig`.
+    :param options: the keyword arguments of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
     return Client(name_server, **options)

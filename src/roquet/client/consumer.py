@@ -133,9 +133,9 @@ class Consumer(SessionUser):
         stored at the master in any case, or at a slave while the master is down.
     :param pull_interval_ms: how long to wait after a pull with messages, in ms, at most 65,535.
     :param persist_offsets_ms: the period in ms in which offsets are stored.
-    :param client: `credentials`, `tls`, `client_id`, `hooks`, `namespace` of `ClientConfig`. A
-        broadcasting member needs a `client_id` that is the same after a restart, because it names
-        the folder of the offsets (docs/pitfalls.md#trap-65).
+    :param client: the keyword arguments of `ClientConfig`. A broadcasting member needs a
+        `client_id` that is the same after a restart, because it names the folder of the offsets
+        (docs/pitfalls.md#trap-65).
     :raises ConfigError: an argument cannot be used; the message names it. `broadcast` needs
         `client_id`, `offsets_folder` needs `broadcast`.
     :raises MessageError: a topic or group name is not allowed.

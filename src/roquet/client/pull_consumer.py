@@ -72,7 +72,7 @@ class PullConsumer(SessionUser):
         next replica is asked.
     :param uncompressed_max: maximum size in bytes of a body after decompression. The `body` of a
         message with a larger one raises `MessageError`.
-    :param client: `credentials`, `tls`, `client_id`, `hooks`, `namespace` of `ClientConfig`.
+    :param client: the keyword arguments of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     :raises MessageError: the group name is not allowed.
     """

@@ -45,7 +45,7 @@ class Client(BlockingUser[cluster.Client]):
     Any thread may use it and what comes from it.
 
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
-    :param options: `credentials`, `tls`, `client_id`, `hooks`, `namespace` of `ClientConfig`.
+    :param options: the keyword arguments of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
@@ -136,7 +136,7 @@ def connect(name_server: NameServers | ClientConfig, **options: Unpack[ClientOpt
             ...
 
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
-    :param options: `credentials`, `tls`, `client_id`, `hooks`, `namespace` of `ClientConfig`.
+    :param options: the keyword arguments of `ClientConfig`.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
     return Client(name_server, **options)
