@@ -383,6 +383,20 @@ _DELIVERING: Final = (
         ("tests/client/_consume/test_rebalancer.py", "tests/test_allocation.py"),
     ),
     Mutant(
+        "a group that has stored offset 0 begins at the date all the same",
+        "client/_consume/offsets.py",
+        "if may_be_new and not await offsets.is_stored(queue):",
+        "if may_be_new:",
+        ("tests/client/_consume/test_offsets.py",),
+    ),
+    Mutant(
+        "a new group with a date gets all of a young topic",
+        "client/_consume/offsets.py",
+        "may_be_new = stored == 0 and isinstance(start, datetime) and not is_retry",
+        "may_be_new = False",
+        ("tests/client/_consume/test_offsets.py",),
+    ),
+    Mutant(
         "a name server keeps silent brokers",
         "nameserver/routes.py",
         "if live.heard_ms + SILENCE_MS_MAX < now_ms",
