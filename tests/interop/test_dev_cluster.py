@@ -25,7 +25,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 def java(session: Session) -> Callable[..., Lines]:
-    return lambda *words: session.run(*words).check()
+    # A 5.x member may be refused until its next heartbeat, which is 30 s later by default.
+    return lambda *words: session.run(*words, "--heartbeat", 1000).check()
 
 
 def go(*words: object) -> Lines:
