@@ -276,16 +276,8 @@ class CheckBacks:
 
         Only the broker that asked has the half message.
         """
-        names = self._session.names
         try:
-            async with self._slots:
-                state = TransactionState(
-                    await self._check(
-                        ReceivedMessage(
-                            record, header.bname or "", record.reconsume_times, names=names
-                        )
-                    )
-                )
+            state = await self._state(header, record)
         except Exception:  # of the application's own function
             log.exception(
                 "check of a transaction failed, the broker asks again: transaction=%s",
@@ -298,7 +290,7 @@ class CheckBacks:
         unique_key = properties.get(UNIQ_KEY, record.offset_message_id)
         if self._trace is not None:
             self._trace.decided(
-                TracedMessage.of(names.plain(record.topic), unique_key, properties),
+                TracedMessage.of(self._session.names.plain(record.topic), unique_key, properties),
                 connection.peer_address,
                 header.transaction_id or unique_key,
                 state.value,
@@ -317,3 +309,11 @@ class CheckBacks:
             header.bname,
         )
         connection.calls.notify(Command(RequestCode.END_TRANSACTION, end.write()))
+
+    async def _state(self, header: CheckTransactionHeader, record: Record) -> TransactionState:
+        """What the application says of a transaction, when its turn comes."""
+        message = ReceivedMessage(
+            record, header.bname or "", record.reconsume_times, names=self._session.names
+        )
+        async with self._slots:
+            return TransactionState(await self._check(message))

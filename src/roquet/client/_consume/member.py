@@ -45,12 +45,11 @@ class Member:
         Without the heartbeat the brokers' lists of members would lack this one, and it would get
         no queue (docs/pitfalls.md#trap-60).
         """
-        group = self._context.group
         self._started_ms = self._session.runtime.now_ms()
         await self._context.offsets.open()
         await self.subscriptions.prepare()
         data = ConsumerData(
-            group,
+            self._context.group,
             message_model=BROADCASTING if self._context.broadcast else CLUSTERING,
             consume_from=consume_from_where(self._context.start),
             subscriptions=tuple(self._context.subscriptions.values()),
@@ -67,11 +66,16 @@ class Member:
             self._consume_status,
         )
         await warn_of_differences(self._session, data)
-        self._session.membership.join_as_consumer(group, member)
+        self._session.membership.join_as_consumer(self._context.group, member)
         self._has_joined = True
         for denial in await self._session.membership.beat():
             raise denial  # otherwise the application would wait forever for messages
         await self._rebalancer.rebalance()
+        self._start_work()
+
+    def _start_work(self) -> None:
+        """Start what is done again and again until this member leaves."""
+        group = self._context.group
         self._tasks.start(self._rebalancer.run(), f"rebalance of {group}")
         look = every(LOOK_PERIOD_S, self._rebalancer.look_for_topics, "looking for topics")
         self._tasks.start(look, f"topics of {group}")
