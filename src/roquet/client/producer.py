@@ -258,33 +258,35 @@ class Producer(SessionUser):
         """
         self._require_open()
         message = message_of(topic, body, fields)
-        if self._hooks is None:
-            return await self._send(message, sharding_key, queue, timeout_ms)
-        with self._hooks.sending(message) as event:
-            result = await self._send(event.messages[0], sharding_key, queue, timeout_ms)
-            event.results = (result,)
+        if self._hooks is not None:
+            return await self._send_told(
+                message, lambda told: self._begin_send(told, sharding_key, queue, timeout_ms)
+            )
+        # As `_counted`, in place: one coroutine more would cost a hundredth of the whole send.
+        sending = self._begin_send(message, sharding_key, queue, timeout_ms)
+        try:
+            (result,) = await sending
+        except BaseException as error:
+            self._sender.counters.failed(error)
+            raise
         return result
 
-    async def _send(
+    def _begin_send(
         self,
         message: Message,
         sharding_key: str | None,
         queue: MessageQueue | QueueSelector | None,
         timeout_ms: int | None,
-    ) -> SendResult:
+    ) -> Awaitable[list[SendResult]]:
+        """Encode a message. It is sent when the result is awaited, or together with others."""
         encoded = self._encoder.encode(message)
         pick = pick_of(encoded.topic, sharding_key, queue, self._names)
         time_ms = self._timeout_or_default(timeout_ms)
-        try:
-            if self._gatherer is not None:
-                gathered = self._gatherer.begin(message, encoded, time_ms, pick)
-                if gathered is not None:
-                    return await gathered
-            (result,) = await self._sender.send(encoded, time_ms, pick)
-        except BaseException as error:
-            self._sender.counters.failed(error)
-            raise
-        return result
+        if self._gatherer is not None:
+            gathered = self._gatherer.begin(message, encoded, time_ms, pick)
+            if gathered is not None:
+                return gathered
+        return self._sender.send(encoded, time_ms, pick)
 
     async def flush(self) -> None:
         """Send what waits for others because of `linger_ms`, and wait until that is answered.

@@ -241,7 +241,7 @@ class ReceivedMessage:
 
         :raises MessageError: it is no message of a `Consumer`.
         """
-        self._settled_by("ack")(None)
+        (self._settle or self._settled_by("ack"))(None)
 
     def retry(self, delay_level: int = 0) -> None:
         """Have the message delivered again later: after 10 s, then 30 s, 1 min, ... 2 h.

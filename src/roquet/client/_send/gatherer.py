@@ -44,7 +44,7 @@ class _Send:
     """`wait_stored` and `timeout_ms`: sends of different kinds are not sent together."""
     deadline: float
     pick: Pick | None
-    result: asyncio.Future[SendResult]
+    result: asyncio.Future[list[SendResult]]
 
     @property
     def wait_stored(self) -> bool:
@@ -109,11 +109,11 @@ class Gatherer:
 
     def begin(
         self, message: Message, encoded: EncodedMessage, timeout_ms: int, pick: Pick | None
-    ) -> asyncio.Future[SendResult] | None:
+    ) -> asyncio.Future[list[SendResult]] | None:
         """Begin to send a message together with others; None: it must be sent alone, at once.
 
         :param encoded: the message, encoded to be sent alone.
-        :returns: the future of its result. Its errors are those of `Sender.send`.
+        :returns: the future of its one result. Its errors are those of `Sender.send`.
         """
         size = _size_in_request(message, encoded, self._size_max)
         if not size and pick is None:
@@ -273,7 +273,7 @@ class Gatherer:
             return
         for each, result in zip(sends, results, strict=True):
             if not each.result.done():
-                each.result.set_result(result)
+                each.result.set_result([result])
 
 
 @contextmanager
