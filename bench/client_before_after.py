@@ -2,8 +2,10 @@
 
 python -m bench.client_before_after --before FOLDER [--after FOLDER] [--loads A,B] [--pairs N]
 
-Both clients run all the time. They work in turn, some tenths of a second each, and neighbours are
-compared: so the machine may get faster and slower meanwhile.
+Both clients of a round run all the time. They work in turn, some tenths of a second each, and
+neighbours are compared: so the machine may get faster and slower meanwhile. Two processes of the
+same source differ by some hundredths all their life. So each round has fresh ones, and counts as
+one figure.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from bench import machine, procfs
@@ -25,7 +27,7 @@ from bench.options import HERE, Side
 
 STORED: Final = 10_000
 """Messages that a consumer finds each time."""
-WARM_UP: Final = 5
+WARM_UP: Final = 3
 _SAMPLES: Final = 2000
 
 
@@ -74,16 +76,18 @@ def pairs_of(
         return found
 
 
-def row(load: str, pairs: Sequence[tuple[float, float]]) -> str:
-    """The medians, the median ratio of neighbours, and between which values it lies with 95 %."""
-    ratios = [after / before for before, after in pairs]
+def row(load: str, rounds: Sequence[Sequence[tuple[float, float]]]) -> str:
+    """The medians, the mean of the rounds' ratios, and between which values it lies with 95 %."""
+    ratios = [median(after / before for before, after in pairs) for pairs in rounds]
     draw = random.Random(1)
-    medians = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(_SAMPLES))
-    before, after = (median(pair[side] for pair in pairs) for side in (0, 1))
-    low, high = medians[_SAMPLES // 40], medians[-_SAMPLES // 40]
+    means = sorted(fmean(draw.choices(ratios, k=len(ratios))) for _ in range(_SAMPLES))
+    before, after = (
+        fmean(median(pair[side] for pair in pairs) for pairs in rounds) for side in (0, 1)
+    )
+    low, high = means[_SAMPLES // 40], means[-_SAMPLES // 40]
     return (
-        f"| `{load}` | {len(pairs)} | {before:.2f} | {after:.2f} "
-        f"| **{median(ratios):.3f}** ({low:.3f} – {high:.3f}) |"
+        f"| `{load}` | {len(rounds)} | {before:.2f} | {after:.2f} "
+        f"| **{fmean(ratios):.3f}** ({low:.3f} – {high:.3f}) |"
     )
 
 
@@ -97,18 +101,20 @@ def main() -> None:
     )
     parser.add_argument("--after", type=Path, default=HERE.parent / "src", help="and of the other")
     parser.add_argument("--loads", default="waiting64,consume", metavar="A,B")
-    parser.add_argument("--pairs", type=int, default=100)
-    parser.add_argument("--window", type=float, default=0.5, metavar="S", help="of sends")
+    parser.add_argument("--rounds", type=int, default=20, help="each with fresh processes")
+    parser.add_argument("--pairs", type=int, default=10, help="of neighbours in a round")
+    parser.add_argument("--window", type=float, default=0.3, metavar="S", help="of sends")
     parser.add_argument(
         "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where stores are"
     )
     options = parser.parse_args()
     sources = [options.before.resolve(), options.after.resolve()]
     print(f"{machine.describe()}, {machine.describe_python()}\n")
-    print("| load | pairs | CPU, µs/message before | after | after / before |")
+    print("| load | rounds | CPU, µs/message before | after | after / before |")
     print("|---|---|---|---|---|")
     for load in find_loads(options.loads):
-        print(row(load.name, pairs_of(load, sources, options)), flush=True)
+        rounds = [pairs_of(load, sources, options) for _ in range(options.rounds)]
+        print(row(load.name, rounds), flush=True)
 
 
 if __name__ == "__main__":
