@@ -48,6 +48,21 @@ async def test_errors_are_raised_and_an_exit_ends_only_the_function() -> None:
     threads.close()
 
 
+async def test_a_thread_that_does_not_start_holds_up_no_later_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads = CallbackThreads("t")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            threads.runs(lambda: 1).begin()
+    assert await asyncio.wait_for(threads.runs(lambda: 2)(), 30) == 2
+    threads.close()
+
+
 async def test_a_function_whose_call_is_cancelled_ends_by_itself() -> None:
     threads = CallbackThreads("t")
     go_on = threading.Event()

@@ -104,12 +104,15 @@ class CallbackThreads:
         return ThreadFunction(self, function)
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Call a function in one of these threads."""
+        """Call a function in one of these threads.
+
+        :raises RuntimeError: another thread is needed, and the system starts none.
+        """
         outcome: CallOutcome[T] = CallOutcome(self._ended)
         if self._busy == self._count:
-            self._count += 1
-            name = f"{self._name}-{self._count}"
+            name = f"{self._name}-{self._count + 1}"
             threading.Thread(target=self._main, name=name, daemon=True).start()
+            self._count += 1  # not before: no thread would read the job of the next call
         self._busy += 1
         self._inbox.put(lambda: outcome.of(function))
         return outcome.future
