@@ -39,9 +39,10 @@ def stopping_on(signals: Iterable[int], stop: Callable[[], object]) -> Iterator[
     A second signal of the same kind has the effect that it had before, so that a program which does
     not stop can still be ended. At the end of the block all signals have that effect.
 
-    :raises ConfigError: this is not the main thread, the only one that may handle signals.
+    :raises ConfigError: a signal cannot be handled; or this is not the main thread, the only one
+        that may handle signals.
     """
-    numbers = list(dict.fromkeys(signals))
+    numbers = _numbers(signals)
     if numbers and threading.current_thread() is not threading.main_thread():
         raise ConfigError(
             "stop_signals: only the main thread can handle signals; in this one, call stop()"
@@ -50,8 +51,7 @@ def stopping_on(signals: Iterable[int], stop: Callable[[], object]) -> Iterator[
     try:
         for number in numbers:
             if number not in _TAKEN:
-                _TAKEN[number] = _Taken(signal.getsignal(number))
-                signal.signal(number, _came)
+                _TAKEN[number] = _take_over(number)
             _TAKEN[number].stops.append(call)
         yield
     finally:
@@ -61,6 +61,30 @@ def stopping_on(signals: Iterable[int], stop: Callable[[], object]) -> Iterator[
                 taken.stops.remove(call)
                 if not taken.stops:
                     _give_back(number)
+
+
+def _numbers(signals: Iterable[int]) -> list[int]:
+    try:
+        numbers = list(dict.fromkeys(signals))
+        is_valid = signal.valid_signals().issuperset(numbers)
+    except TypeError:  # not iterable, or not hashable
+        is_valid = False
+    if not is_valid:
+        raise ConfigError(
+            f"stop_signals is {signals!r}: give a list of signals, such as [signal.SIGTERM]"
+        )
+    return numbers
+
+
+def _take_over(number: int) -> _Taken:
+    taken = _Taken(signal.getsignal(number))
+    try:
+        signal.signal(number, _came)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"stop_signals: no program can handle {number!r}: {error}"
+        ) from error
+    return taken
 
 
 def _came(number: int, _: FrameType | None) -> None:
