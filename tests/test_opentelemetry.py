@@ -80,6 +80,19 @@ SENT, SEND_S = "messaging.client.sent.messages", "messaging.client.operation.dur
 CONSUMED, PROCESS_S = "messaging.client.consumed.messages", "messaging.process.duration"
 
 
+def test_a_message_without_room_for_the_context_is_sent_without_it(
+    cluster: FakeCluster, broker: FakeBroker, exported: Exported
+) -> None:
+    async def work() -> None:
+        async with producer(cluster, hooks=[exported.hook]) as p:
+            await p.send("T", b"full", properties={"a": "x" * 32_600})
+
+    broker.create("T", 1)
+    cluster.run(work)
+    assert len(exported.spans("send T")) == 1
+    assert exported.counts()[SENT, None] == 1
+
+
 def test_a_trace_goes_from_the_sender_to_the_handler(
     cluster: FakeCluster, broker: FakeBroker, exported: Exported
 ) -> None:

@@ -47,3 +47,12 @@ def test_a_property_that_is_not_allowed_changes_nothing() -> None:
     with pytest.raises(MessageError):
         event.add_properties({"KEYS": "x"})
     assert event.messages[0].properties == {}
+
+
+def test_properties_for_which_a_message_has_no_room_change_nothing() -> None:
+    """A hook must not make a send fail that brokers would take."""
+    full = Message("T", b"1", properties={"a": "x" * 32_600})
+    event = SendEvent("c", "P", [Message("T", b"2"), full])
+    with pytest.raises(MessageError, match="allowed are 32767"):
+        event.add_properties({"traceparent": "0" * 55})
+    assert [*event.messages] == [Message("T", b"2"), full]

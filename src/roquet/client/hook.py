@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult
@@ -15,6 +15,9 @@ from roquet.errors import ConfigError
 from roquet.protocol.records.message import Message
 
 __all__ = ["CallEvent", "ConsumeEvent", "ConsumeOutcome", "Hook", "SendEvent"]
+
+_ADDED_LATER: Final = "0" * 512
+"""As long as what a client adds to the properties of a hook: a unique key, and a namespace."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,12 +44,16 @@ class SendEvent:
     def add_properties(self, properties: Mapping[str, str]) -> None:
         """Add properties to all messages. Only `Hook.before_send` may do that.
 
-        :raises MessageError: a property is not allowed.
+        :raises MessageError: a property is not allowed, or a message would have more than brokers
+            take. The messages are as before.
         """
-        self.messages = [
+        messages = [
             replace(message, properties={**message.properties, **properties})
             for message in self.messages
         ]
+        for message in messages:
+            message.wire_properties(_ADDED_LATER)
+        self.messages = messages
 
 
 class ConsumeOutcome(Enum):
