@@ -129,8 +129,8 @@ class Consumer(BlockingUser[consumer.Consumer]):
     def get_many(self, max_messages: int = 32, timeout_ms: int = 1000) -> list[ReceivedMessage]:
         """Return up to `max_messages` messages that are already here. Nothing is acknowledged.
 
-        :param timeout_ms: how long to wait for the first message; the list is empty after that,
-            and when the consumer is stopped.
+        :param timeout_ms: how long to wait for the first message; the list is empty after that.
+        :raises ClientStateError: the consumer is stopped or closed, perhaps while this waits.
         """
         return self._many(lambda: self._client.get_many(max_messages, timeout_ms))
 
