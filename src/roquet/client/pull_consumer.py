@@ -137,7 +137,7 @@ class PullConsumer(SessionUser):
 
         Queues whose broker has only slaves up are included.
 
-        :raises RouteNotFound: the topic does not exist. That takes about a second: a topic that a
+        :raises RouteNotFound: the topic does not exist. That takes two seconds: a topic that a
             send has just created is not registered yet.
         """
         self._require_open()

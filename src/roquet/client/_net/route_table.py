@@ -35,11 +35,11 @@ from roquet.protocol.remoting.refusals import checked
 
 log = logging.getLogger(__name__)
 
-_CREATED_WAITS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
+_CREATED_WAITS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.5, 0.7)
 """The waits between the requests for a topic that may have just been created.
 
 A broker acknowledges the send that creates a topic, and registers the topic afterwards: within 1 to
-8 ms if the broker is idle. About a second covers a busy broker, and keeps a wrong name no puzzle.
+8 ms if the broker is idle. Two seconds cover a busy machine; a wrong name is told after them.
 """
 CREATED_TRIES: Final = len(_CREATED_WAITS_S) + 1
 _SMALL: Final = 64 * 1024
