@@ -116,14 +116,18 @@ def test_another_thread_than_the_main_one_is_refused() -> None:
 
 @pytest.mark.parametrize("signals", [signal.SIGTERM, ["SIGTERM"], [0], [[]], [70]])
 def test_what_is_no_list_of_signals_is_refused(signals: Any) -> None:
-    with pytest.raises(ConfigError, match="give a list of signals, such as"):
-        with stopping_on(signals, lambda: None):
-            pass
+    with (
+        pytest.raises(ConfigError, match="give a list of signals, such as"),
+        stopping_on(signals, lambda: None),
+    ):
+        pass
 
 
 def test_a_signal_that_nobody_can_handle_is_refused_each_time() -> None:
     for _ in range(2):
-        with pytest.raises(ConfigError, match="no program can handle .*SIGKILL"):
-            with stopping_on([signal.SIGTERM, signal.SIGKILL], lambda: None):
-                pass
+        with (
+            pytest.raises(ConfigError, match=r"no program can handle .*SIGKILL"),
+            stopping_on([signal.SIGTERM, signal.SIGKILL], lambda: None),
+        ):
+            pass
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

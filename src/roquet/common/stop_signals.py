@@ -81,9 +81,7 @@ def _take_over(number: int) -> _Taken:
     try:
         signal.signal(number, _came)
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"stop_signals: no program can handle {number!r}: {error}"
-        ) from error
+        raise ConfigError(f"stop_signals: no program can handle {number!r}: {error}") from error
     return taken
 
 
