@@ -320,11 +320,20 @@ class FakeBroker:
         return self.log.removed.get(key, 0), len(self.log.queues[key])
 
     def _search(self, request: Command, _: Connection) -> Answer:
+        """The nearest message is the answer; of two as near, the earlier one."""
         queue = self.log.queues[request.fields["topic"], int(request.fields["queueId"])]
-        since = int(request.fields["timestamp"])
-        return request.answer(
-            0, fields={"offset": sum(record.store_ms < since for record in queue)}
+        first, end = self._bounds(request)
+        wanted = int(request.fields["timestamp"])
+        # Of messages of the same time, the first; before the time, the last.
+        nearest = min(
+            range(first, end),
+            key=lambda at: (
+                abs(queue[at].store_ms - wanted),
+                -at if queue[at].store_ms < wanted else at,
+            ),
+            default=0,
         )
+        return request.answer(0, fields={"offset": nearest})
 
     def _query_offset(self, request: Command, _: Connection) -> Answer:
         offset = self.offsets.get(_offset_key(request))

@@ -100,9 +100,10 @@ class Consumer(SessionUser):
         applications whose whole name matches; they are looked for every 30 s. All members of a
         group must have the same subscriptions and patterns (docs/pitfalls.md#trap-59).
     :param start: where a group begins that has no stored offset: "earliest", the beginning of each
-        queue; "latest", its end; or a store time (a datetime without zone is local time). Of a
-        topic whose first messages still exist, in the first file of its queues, a new group gets
-        all with "latest", too (docs/pitfalls.md#trap-29).
+        queue; "latest", its end; or a datetime, the first message that was stored then or later
+        (one without zone is local time). Of a topic whose first messages still exist, in the
+        first file of its queues, a new group gets all with "latest", too
+        (docs/pitfalls.md#trap-29).
     :param ordered: deliver the messages of a queue one at a time; the next one follows when the
         one before is settled. A failed message is delivered again after `suspend_ms`, before those
         after it. See `sharding_key` of `Producer.send`.
@@ -540,7 +541,8 @@ class Consumer(SessionUser):
         again if they fail. With `ordered`, the next message is delivered when they are settled.
         An offset outside the queue becomes the nearest one after 10 s.
 
-        :param where: an offset, "earliest", "latest", or a store time.
+        :param where: an offset, "earliest", "latest", or a datetime: the first message that was
+            stored then or later.
         :raises ConfigError: the queue is not assigned, or `where` is something else.
         :raises RoquetError: no broker told the offset, and nothing has changed; or no broker stored
             the new offset. The queue continues there all the same, and storing is tried again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +224,107 @@ def test_a_broker_that_is_silent_is_asked_again(cluster: FakeCluster, young: Fak
     young.script[ALL_OFFSETS] = [SILENCE]
     assert cluster.run(consume) == [b"0"]
     assert len(young.requests[ALL_OFFSETS]) == 2
+
+
+# the first message since a time
+
+PULLS = RequestCode.PULL_MESSAGE
+
+
+def spaced(cluster: FakeCluster, broker: FakeBroker, properties: str = "") -> datetime:
+    """Three messages, 10 s apart; returns the time at which the first one is stored."""
+    broker.create("T", 1)
+    first = now(cluster)
+    for number in range(3):
+        broker.store("T", 0, b"%d" % number, properties)
+        cluster.sim.run_for(10)
+    return first
+
+
+def since(cluster: FakeCluster, when: datetime, seconds: float = 5) -> list[bytes]:
+    """What a new group gets that begins at a time."""
+
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, start=when) as c:
+            return [message.body for message in await within(c, seconds)]
+
+    return cluster.run(consume)
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "expected"),
+    [(-60_000, 0), (0, 0), (1, 1), (2000, 1), (8000, 1), (10_000, 1), (20_001, 3), (86_400_000, 3)],
+)
+@pytest.mark.parametrize("seeks", [False, True])
+def test_no_message_is_older_than_the_time(
+    cluster: FakeCluster, broker: FakeBroker, after_ms: int, expected: int, seeks: bool
+) -> None:
+    """However near the message before it is, and also if the time is still to come."""
+    when = spaced(cluster, broker) + timedelta(milliseconds=after_ms)
+
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, start="latest") as c:
+            await c.seek(queue(0), when)
+            return [message.body for message in await within(c, 5)]
+
+    found = cluster.run(consume) if seeks else since(cluster, when)
+    assert found == [b"0", b"1", b"2"][expected:]
+
+
+def test_a_message_that_the_filter_drops_is_passed_over_as_well(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    when = spaced(cluster, broker, "TAGS\x01old\x02") + timedelta(seconds=2)
+
+    async def consume() -> None:
+        async with consumer(cluster, {"T": "new"}, start=when) as c:
+            await within(c, 1)
+
+    cluster.run(consume)
+    pulls = [pull.fields for pull in broker.requests[PULLS] if pull.fields["topic"] == "T"]
+    asked = [(pull["queueOffset"], pull["subscription"]) for pull in pulls[:2]]
+    assert asked == [("0", "*"), ("1", "new")]
+
+
+def test_messages_that_are_deleted_after_the_search_are_passed_over(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    def remove(request: Command) -> None:
+        if request.code == PULLS:
+            broker.log.removed["T", 0] = 2
+
+    when = spaced(cluster, broker) + timedelta(seconds=2)
+    broker.on_request = remove
+    assert since(cluster, when) == [b"2"]
+
+
+def test_a_slave_is_asked_for_both_if_its_master_falls_silent_in_between(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    slave = cluster.broker("10.0.1.2:10911", broker_id=1, log=broker.log)
+    when = spaced(cluster, broker) + timedelta(seconds=2)
+    broker.script[PULLS] = [SILENCE, SILENCE]
+    assert since(cluster, when, 60) == [b"1", b"2"]
+    assert len(slave.requests[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP]) == 1
+
+
+def test_where_a_broker_refuses_the_look_the_queue_begins_later(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    when = spaced(cluster, broker) + timedelta(seconds=2)
+    broker.script[PULLS] = [ResponseCode.SYSTEM_ERROR]
+    assert since(cluster, when, 60) == [b"1", b"2"]
+
+
+def test_an_offset_is_taken_as_it_is(cluster: FakeCluster, broker: FakeBroker) -> None:
+    spaced(cluster, broker)
+
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, start="latest") as c:
+            await c.seek(queue(0), 1)
+            return [message.body for message in await within(c, 5)]
+
+    assert cluster.run(consume) == [b"1", b"2"]
+    assert not broker.requests[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP]
+    pulls = [pull.fields for pull in broker.requests[PULLS] if pull.fields["topic"] == "T"]
+    assert {pull["maxMsgNums"] for pull in pulls} == {"32"}

@@ -64,6 +64,28 @@ async def test_of_a_young_topic_a_group_begins_at_a_time(
         assert bodies(await take(consumer, 3)) == numbers(3, 5)
 
 
+@pytest.mark.parametrize("seeks", [False, True])
+async def test_a_group_gets_nothing_older_than_its_time_be_it_the_nearest(
+    target: Target, topic: str, group: str, seeks: bool
+) -> None:
+    """Apache's broker and ours find the last old message: it is nearer than the first new one."""
+    await send(target, topic, *numbers(5))
+    await target.stored(topic, 5)
+    await asyncio.sleep(0.05)  # the store times that the brokers compare are in ms
+    since = datetime.now(UTC)
+    await asyncio.sleep(1)
+    await send(target, topic, *numbers(3, 5))
+    await target.stored(topic, 8)
+    async with target.reader() as reader:
+        (queue,) = await reader.queues(topic)
+        assert await reader.offset_at(queue, since) == 4
+    async with target.consumer(group, topic, start="earliest" if seeks else since) as consumer:
+        if seeks:
+            await until(lambda: queue in consumer.assigned())
+            await consumer.seek(queue, since)
+        assert bodies(await take(consumer, 3)) == numbers(3, 5)
+
+
 async def test_of_a_young_topic_a_group_goes_on_at_a_stored_0(
     target: Target, topic: str, group: str
 ) -> None:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.client._consume.context import MemberContext
 from roquet.client._consume.fetcher import BUSY_CHECK_S, QueueFetcher
-from roquet.client._consume.offsets import Where, check_offset, offset_of, start_offset
+from roquet.client._consume.offsets import (
+    TIMEOUT_MS,
+    Where,
+    check_offset,
+    offset_of,
+    start_offset,
+)
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.rebalance_calls import LISTENER_S_MAX, RebalanceCalls
@@ -149,7 +155,7 @@ class Assignment:
         Raises as `Consumer.seek`.
         """
         self._of(queue)
-        offset = await offset_of(self._context.session, queue, where)
+        offset = await offset_of(self._context.session, self._context.group, queue, where)
         running = self._of(queue)  # it may have been taken away meanwhile
         running.task.cancel()
         running.fetcher.move_to(offset)
@@ -209,7 +215,7 @@ class Assignment:
     async def _lag(self, queue: MessageQueue, fetcher: QueueFetcher) -> tuple[MessageQueue, int]:
         end = fetcher.known_end()
         if end is None:
-            end = await offset_of(self._context.session, queue, "latest")
+            end = await self._context.session.queues.max_offset(queue, TIMEOUT_MS)
         return queue, max(0, end - fetcher.consumer_offset())
 
     # rebalance
@@ -248,7 +254,11 @@ class Assignment:
         """Start to pull a queue; return False if its lock expired meanwhile."""
         try:
             start = await start_offset(
-                self._context.session, self._offsets, queue, self._context.start
+                self._context.session,
+                self._context.group,
+                self._offsets,
+                queue,
+                self._context.start,
             )
         except RoquetError as error:
             log.log(

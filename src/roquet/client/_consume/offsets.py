@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
+from roquet.client._consume.pull_request import pull_request, pull_result
+from roquet.client._consume.pull_result import PullStatus, selected_records
+from roquet.client._net.routes import BrokerAddress
 from roquet.client._net.session import Session
 from roquet.common.java import LONG_MAX
 from roquet.errors import ConfigError, PeerError, ResponseError
-from roquet.protocol.bodies.tables import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP
+from roquet.protocol.bodies.tables import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, Subscription
+from roquet.protocol.headers.pull import SUBSCRIPTION
 from roquet.protocol.records.message import RETRY_PREFIX, MessageQueue
 
 log = logging.getLogger(__name__)
@@ -205,7 +209,7 @@ def consume_from_where(start: Start) -> str:
 
 
 async def start_offset(
-    session: Session, offsets: OffsetStore, queue: MessageQueue, start: Start
+    session: Session, group: str, offsets: OffsetStore, queue: MessageQueue, start: Start
 ) -> int:
     """The stored offset of the group, or the one that `start` selects if none is stored.
 
@@ -225,18 +229,58 @@ async def start_offset(
         stored = None
     if stored is not None and stored >= 0:
         return stored
-    return await offset_of(session, queue, "earliest" if is_retry else start)
+    return await offset_of(session, group, queue, "earliest" if is_retry else start)
 
 
-async def offset_of(session: Session, queue: MessageQueue, where: Where) -> int:
-    """The offset that `where` means in a queue.
+async def offset_of(session: Session, group: str, queue: MessageQueue, where: Where) -> int:
+    """The offset that `where` means in a queue; for a store time, that of the first message since.
 
     :raises RoquetError: no broker could tell the offset.
     """
     if isinstance(where, datetime):
-        return await session.queues.offset_at(queue, int(where.timestamp() * 1000), TIMEOUT_MS)
+        since_ms = round(where.timestamp() * 1_000_000) // 1000
+        return await _first_offset_since(session, group, queue, since_ms)
     if where == "earliest":
         return max(0, await session.queues.min_offset(queue, TIMEOUT_MS))
     if where == "latest":
         return await session.queues.max_offset(queue, TIMEOUT_MS)
     return where
+
+
+async def _first_offset_since(
+    session: Session, group: str, queue: MessageQueue, since_ms: int
+) -> int:
+    """The offset of the first message that was stored at `since_ms` or later; else the end.
+
+    Brokers answer a search by time with the nearest message, which may be the last one before that
+    time. So that message is pulled, without a filter, and passed over if it is too early. The same
+    process is asked for both, because a slave may not have the message that its master found.
+    """
+
+    async def ask(at: BrokerAddress) -> int:
+        nearest = await session.queues.offset_at(queue, since_ms, TIMEOUT_MS, lambda *_: [at])
+        return await _passed_over_early(session, group, queue, since_ms, at, nearest)
+
+    return await session.brokers.first(queue, ask)
+
+
+async def _passed_over_early(
+    session: Session,
+    group: str,
+    queue: MessageQueue,
+    since_ms: int,
+    at: BrokerAddress,
+    offset: int,
+) -> int:
+    """`offset`, or the next one if the message there was stored before `since_ms`."""
+    everything = Subscription(queue.topic)
+    while True:
+        request = pull_request(group, queue, offset, 1, SUBSCRIPTION, everything, 0)
+        response = await session.call(at.address, request, TIMEOUT_MS)
+        result = pull_result(response, at.address, everything)
+        if result.status is PullStatus.FOUND:
+            found = selected_records(result)[0]
+            return found.queue_offset + 1 if found.store_ms < since_ms else offset
+        if result.status is PullStatus.NO_NEW or result.next_offset <= offset:
+            return offset
+        offset = result.next_offset  # the messages up to there were deleted meanwhile, or compacted

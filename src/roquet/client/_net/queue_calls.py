@@ -99,12 +99,17 @@ class QueueCalls:
         header = QueueHeader(queue.topic, queue.queue_id, queue.broker_name)
         return await self._offset(RequestCode.GET_MAX_OFFSET, header, queue, timeout_ms, choose)
 
-    async def offset_at(self, queue: MessageQueue, timestamp_ms: int, timeout_ms: int) -> int:
+    async def offset_at(
+        self,
+        queue: MessageQueue,
+        timestamp_ms: int,
+        timeout_ms: int,
+        choose: Choose = read_addresses,
+    ) -> int:
         """The offset of the message whose store time (ms since 1970) is nearest."""
         header = SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker_name)
-        return await self._offset(
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, queue, timeout_ms, read_addresses
-        )
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        return await self._offset(code, header, queue, timeout_ms, choose)
 
     async def _offset(
         self,
