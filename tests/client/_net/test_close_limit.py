@@ -25,3 +25,17 @@ def test_a_close_has_one_limit_also_in_the_tasks_that_it_begins(sim: Simulation)
         assert (limited_s(9.0), is_closing()) == (9.0, False)
 
     sim.host("10.0.0.1").call(run)
+
+
+def test_what_a_close_waits_for_has_the_limit_of_that_close(sim: Simulation) -> None:
+    async def run() -> None:
+        with close_limit() as until_s:
+            pass
+        await asyncio.sleep(2)
+        with close_limit(until_s) as same:
+            assert (same, limited_s(9.0), is_closing()) == (until_s, 3.0, True)
+            with close_limit(until_s + 7) as outer:
+                assert (outer, limited_s(9.0)) == (until_s, 3.0)
+        assert (limited_s(9.0), is_closing()) == (9.0, False)
+
+    sim.host("10.0.0.1").call(run)

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from roquet.client._net.broker_requests import MemberCallbacks
+from roquet.client._net.close_limit import AWAY_S
 from roquet.client._net.heartbeats import PERIOD_S
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.session import Session
 from roquet.client.config import ClientConfig
+from roquet.common.loop_time import now_s
 from roquet.errors import AccessDenied, ConfigError, Refused
 from roquet.protocol.bodies.tables import FROM_TIMESTAMP, ConsumerData, Heartbeat, parse
 from roquet.protocol.records.message import MessageQueue
@@ -275,6 +277,51 @@ def test_a_heartbeat_goes_on_although_its_caller_was_cancelled(
         assert beats(broker) == 0
         await asyncio.sleep(1)
         assert beats(broker) == beats(other) == 1
+
+    run(cluster, work)
+
+
+def test_heartbeats_that_wait_for_the_one_under_way_are_one(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
+) -> None:
+    async def work(session: Session) -> None:
+        session.membership.join_as_consumer("G", member([]))
+        broker.script[RequestCode.HEART_BEAT] = [SILENCE]
+        first = asyncio.create_task(session.membership.beat())
+        await asyncio.sleep(1)
+        following = [asyncio.create_task(session.membership.beat()) for _ in range(3)]
+        following[0].cancel()
+        session.membership.join_as_producer("P")
+        assert await first == []
+        assert beats(broker) == 1
+        assert [await each for each in following[1:]] == [[], []]
+        assert beats(broker) == 2
+        last = parse(broker.requests[RequestCode.HEART_BEAT][-1].body, Heartbeat.from_json)
+        assert last.producers == ("P",)
+
+    run(cluster, work)
+
+
+@pytest.mark.parametrize(("begins_s", "ends_s"), [(0, 3), (2.9, 5), (4.5, 5.5)])
+def test_a_heartbeat_that_another_task_begins_in_a_close_has_the_time_of_the_close(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker, begins_s: float, ends_s: float
+) -> None:
+    """The close waits for it. It took its whole 3 s, also at a broker known not to answer."""
+
+    async def work(session: Session) -> None:
+        async def beat() -> None:
+            await asyncio.sleep(begins_s)
+            for end_s in (ends_s, ends_s + AWAY_S):
+                await session.membership.beat()
+                assert now_s() - began == pytest.approx(end_s, abs=0.02)
+
+        session.membership.join_as_consumer("G", member([]))
+        broker.script[RequestCode.HEART_BEAT] = [SILENCE] * 2
+        began = now_s()
+        beating = asyncio.create_task(beat())
+        with session.closing():
+            await beating
+        assert beats(broker) == beats(other) == 2
 
     run(cluster, work)
 

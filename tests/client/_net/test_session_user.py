@@ -269,6 +269,31 @@ def test_a_close_takes_5_s_at_most_and_does_its_work_at_brokers_that_answer(
     assert cluster.nothing_is_left()
 
 
+@pytest.mark.parametrize("silent_s", [0, 1, 10, 20, 21, 30, 33])
+def test_a_close_does_not_wait_in_turn_for_the_heartbeats_of_each_rebalance(
+    cluster: FakeCluster, broker: FakeBroker, silent_s: float
+) -> None:
+    """They began outside the close, so each took its whole 3 s."""
+
+    async def run() -> float:
+        mq = await client_of(cluster, "Client").start()
+        consumers = [
+            await mq.consumer(f"G{number}", "T", start="earliest").start() for number in range(6)
+        ]
+        await asyncio.sleep(6)
+        for consumer in consumers:
+            (await consumer.get()).ack()
+        cluster.sim.network.partition(broker.host.address, CLIENT)
+        await asyncio.sleep(silent_s)
+        began = asyncio.get_running_loop().time()
+        await mq.close()
+        return asyncio.get_running_loop().time() - began
+
+    fill(broker, 1)
+    assert cluster.run(run) < 5
+    assert cluster.nothing_is_left()
+
+
 def test_the_handlers_of_all_consumers_end_at_the_same_time(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

@@ -24,14 +24,21 @@ _until_s: ContextVar[float | None] = ContextVar("_until_s", default=None)
 
 
 @contextmanager
-def close_limit() -> Iterator[None]:
-    """What is called in this block belongs to a close; to the outer one, if there is one."""
-    if _until_s.get() is not None:
-        yield
+def close_limit(until_s: float | None = None) -> Iterator[float]:
+    """What is called in this block belongs to a close; to the outer one, if there is one.
+
+    :param until_s: when a close that has begun elsewhere should be over. None begins one.
+    :yields: when the close should be over.
+    """
+    outer_until_s = _until_s.get()
+    if outer_until_s is not None:
+        yield outer_until_s
         return
-    token = _until_s.set(now_s() + CLOSE_S)
+    if until_s is None:
+        until_s = now_s() + CLOSE_S
+    token = _until_s.set(until_s)
     try:
-        yield
+        yield until_s
     finally:
         _until_s.reset(token)
 

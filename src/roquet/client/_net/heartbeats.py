@@ -49,6 +49,8 @@ class Heartbeats:
         self._producer_counts: Counter[str] = Counter()
         self._sending = asyncio.Lock()
         self._heartbeats = Tasks()
+        self._waiting: tuple[asyncio.Task[None], list[AccessDenied]] | None = None
+        """A heartbeat that waits for the one under way, and its denials."""
         self.due = routes.changed
         """Set to send heartbeats now."""
 
@@ -99,14 +101,19 @@ class Heartbeats:
         """Send a heartbeat to the brokers of the known routes now.
 
         Failures are logged. Returns the errors of brokers that deny access. The heartbeat is
-        finished even if the caller is cancelled.
+        finished even if the caller is cancelled. Callers that wait for the one under way share the
+        next one: otherwise those of all rebalances would wait in turn for a silent broker.
         """
-        denials: list[AccessDenied] = []
-        await asyncio.shield(self._heartbeats.start(self._beat(denials), "heartbeat"))
+        if self._waiting is None or self._waiting[0].done():
+            denials: list[AccessDenied] = []
+            self._waiting = self._heartbeats.start(self._beat(denials), "heartbeat"), denials
+        beating, denials = self._waiting
+        await asyncio.shield(beating)
         return denials
 
     async def _beat(self, denials: list[AccessDenied]) -> None:
         async with self._sending:
+            self._waiting = None
             if self.producers or self.consumers:
                 consumers = tuple(member.data for member in self.consumers.values())
                 heartbeat = Heartbeat(self._client_id, tuple(sorted(self.producers)), consumers)

@@ -61,7 +61,7 @@ class Session:
         self.brokers = BrokerCalls(self.call, self.call_all, self.routes)
         self.queues = QueueCalls(self.call, self.brokers)
         heartbeat_s = config.heartbeat_ms / 1000
-        self.membership = Heartbeats(self.client_id, self.call, self.routes, heartbeat_s)
+        self.membership = Heartbeats(self.client_id, self._call_member, self.routes, heartbeat_s)
         self._refresh_period_s = config.poll_name_server_ms / 1000
         requests = BrokerRequests(self.membership.producers, self.membership.consumers)
         self.replies = Replies(self.runtime, self.names)
@@ -70,8 +70,8 @@ class Session:
         self._connections: dict[str, Connection] = {}
         self.is_closed = False
         """Whether no connection is opened any more."""
-        self._closes_count = 0
-        """How many of those that use this session are being closed now."""
+        self._close_ends: list[float] = []
+        """For each close of those that use this session: when it should be over."""
         self._traffic = AddressTraffic()
         self._silent_calls: dict[str, int] = {}
         self._outages = Outages(self.name_servers.addresses)
@@ -110,12 +110,12 @@ class Session:
     @contextmanager
     def closing(self) -> Iterator[None]:
         """What is called in this block belongs to a close: its time is limited."""
-        self._closes_count += 1
-        try:
-            with close_limit():
+        with close_limit() as until_s:
+            self._close_ends.append(until_s)
+            try:
                 yield
-        finally:
-            self._closes_count -= 1
+            finally:
+                self._close_ends.remove(until_s)
 
     async def _find_name_servers(self, server: AddressServer) -> None:
         try:
@@ -152,7 +152,7 @@ class Session:
         :raises ConnectionClosed: there is no connection, or it ended before the answer.
         :raises CallTimeout: there was no answer in time.
         """
-        if self._closes_count:
+        if self._close_ends:
             is_away = address in self._outages.away
             timeout_ms = int(limited_s(timeout_ms / 1000, is_away=is_away) * 1000)
         connection = self._connections.get(address)
@@ -166,6 +166,16 @@ class Session:
         if self._silent_calls or self._outages.away:
             self._answered(address)
         return response
+
+    async def _call_member(self, address: str, request: Command, timeout_ms: int) -> Command:
+        """Send a heartbeat or an unregistration. Raises as `call`.
+
+        A close waits for heartbeats, whoever began them: while there is one, its limit counts.
+        """
+        if not self._close_ends:
+            return await self.call(address, request, timeout_ms)
+        with close_limit(min(self._close_ends)):
+            return await self.call(address, request, timeout_ms)
 
     async def call_all(
         self, address: str, requests: Sequence[Command], timeout_ms: int
