@@ -14,6 +14,9 @@ STORAGE: Final = DOCS / "storage"
 GUIDE: Final = [ROOT / "README.md", *sorted((DOCS / "guide").glob("*.md"))]
 EVERY_PAGE: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
+EACH_ALONE: Final = "is a program: copy it into a file"
+"""What a page says whose blocks need nothing of each other."""
+
 _FENCED: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
@@ -50,6 +53,11 @@ def blocks(page: Path, *languages: str) -> list[Block]:
         for match in _FENCED.finditer(text)
     ]
     return [block for block in found if not languages or block.language in languages]
+
+
+def each_alone(page: Path) -> bool:
+    """Whether the page promises that its blocks need nothing of each other."""
+    return EACH_ALONE in page.read_text(encoding="utf-8")
 
 
 def hex_examples(name: str) -> list[bytes]:

@@ -10,6 +10,7 @@ of a function works, as in `python -m asyncio`. Blocks that begin with the name 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import os
 import subprocess
@@ -39,6 +40,7 @@ from tests.docs.pages import (
     anchors,
     blocks,
     code_in,
+    each_alone,
     links,
     name_of,
     rows,
@@ -115,6 +117,21 @@ def test_the_pages_run_one_after_the_other(cluster: Cluster, tmp_path: Path) -> 
 def test_the_pages_with_spark_run_after_the_others(cluster: Cluster, tmp_path: Path) -> None:
     for page in in_reading_order():
         run_in_a_folder_of_its_own(page, blocks(page, "python"), cluster, tmp_path)
+
+
+@pytest.mark.usefixtures("user")
+def test_each_program_of_a_page_runs_alone_and_again(cluster: Cluster, tmp_path: Path) -> None:
+    """The last of the guide runs first, so that none can need what an earlier one left at the
+    broker.
+    """
+    programs = [
+        block for page in in_reading_order() if each_alone(page) for block in blocks(page, "python")
+    ]
+    has_opentelemetry = find_spec("opentelemetry") is not None
+
+    for block in 2 * programs[::-1]:
+        if has_opentelemetry or "roquet.opentelemetry" not in block.text:
+            PageRun(cluster.name_server, tmp_path).blocks([block])
 
 
 def test_the_reading_order_has_every_page_with_python() -> None:
@@ -245,6 +262,39 @@ def as_written(default: object) -> str:
     if isinstance(default, str):
         return f'"{default}"'
     return default.__name__ if inspect.isfunction(default) else repr(default)
+
+
+def test_the_fields_of_the_metrics_are_those_of_the_guide() -> None:
+    for name, _, shown in rows(OBSERVING_PAGE, "class"):
+        (of,) = code_in(name)
+        fields = {each.name for each in dataclasses.fields(getattr(roquet, of))}
+        assert set(code_in(shown)) == fields - {"group"}, of
+
+
+def test_the_arguments_of_a_send_are_those_of_the_guide() -> None:
+    of_send = inspect.signature(roquet.Producer.send).parameters.values()
+    own = {each.name for each in of_send if each.kind is inspect.Parameter.KEYWORD_ONLY}
+    of_message = inspect.signature(roquet.Message).parameters.keys() - {"topic", "body"}
+
+    assert {code_in(name)[0] for name, *_ in rows(SETTINGS_PAGE, "`send`")} == own | of_message
+
+
+@pytest.mark.parametrize("method", ["run", "get", "get_many", "batch"])
+def test_the_arguments_of_the_consumer_s_methods_are_those_of_the_guide(method: str) -> None:
+    parameters = inspect.signature(getattr(roquet.Consumer, method)).parameters.values()
+    defaults = {
+        each.name: as_written(each.default)
+        for each in parameters
+        if each.default is not inspect.Parameter.empty
+    }
+
+    shown = {
+        code_in(name)[0]: code_in(default)[0]
+        for of, name, default, _ in rows(SETTINGS_PAGE, "method")
+        if method in code_in(of)
+    }
+
+    assert shown == defaults
 
 
 @pytest.mark.parametrize(

@@ -15,20 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from tests.docs.page_run import code_tree
-from tests.docs.pages import DOCS, GUIDE, ROOT, Block, blocks
+from tests.docs.pages import DOCS, GUIDE, ROOT, Block, blocks, each_alone
 
 SECONDS_MAX: Final = 300
 """With a cold cache; else it takes some seconds."""
-
-EACH_ALONE: Final = "is a program: copy it into a file"
-"""What a page says whose blocks need nothing of each other."""
 
 HEAD: Final = ("# mypy: allow-redefinition", "async def page() -> None:")
 
 
 def programs(page: Path) -> list[list[Block]]:
     """The page's blocks, those together that a reader runs in one session; files stand alone."""
-    if EACH_ALONE in page.read_text(encoding="utf-8"):
+    if each_alone(page):
         return [[block] for block in blocks(page, "python")]
     found: list[list[Block]] = [[]]
     files: list[list[Block]] = []
