@@ -50,7 +50,9 @@ class Client(SessionUser):
     own; those that are still open are closed with this client.
 
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
-    :param options: the keyword arguments of `ClientConfig`.
+    :param options: the keyword arguments of `ClientConfig`: `credentials`, `tls`, `client_id`,
+        `hooks`, `namespace`, `poll_name_server_ms`, `heartbeat_ms`, `unit_mode`, `unit_name`;
+        and `runtime`, for simulations. `help(roquet.ClientConfig)` explains them.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
@@ -105,7 +107,11 @@ class Client(SessionUser):
     async def send(
         self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]
     ) -> SendResult:
-        """Send one message. The arguments and errors are those of `Producer.send`."""
+        """Send one message. The arguments and errors are those of `Producer.send`.
+
+        :param options: `tags`, `keys`, `properties`, `flag`, `delay_level`, `wait_stored`,
+            `sharding_key`, `queue`, `timeout_ms`.
+        """
         return await (await self._default_producer()).send(topic, body, **options)
 
     async def send_batch(
@@ -165,7 +171,9 @@ def connect(name_server: NameServers | ClientConfig, **options: Unpack[ClientOpt
         await mq.close()
 
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
-    :param options: the keyword arguments of `ClientConfig`.
+    :param options: the keyword arguments of `ClientConfig`: `credentials`, `tls`, `client_id`,
+        `hooks`, `namespace`, `poll_name_server_ms`, `heartbeat_ms`, `unit_mode`, `unit_name`;
+        and `runtime`, for simulations. `help(roquet.ClientConfig)` explains them.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
     return Client(name_server, **options)

@@ -66,7 +66,7 @@ class Cluster:
 
     The programs have names: a master that of its broker (`broker-a`), its slaves `broker-a:1`,
     `broker-a:2` (broker name and id), the name server `name-server`. Methods take these names; with
-    a single broker it may be left out.
+    a single broker it may be left out. `start` without a name starts all that does not run.
 
     :param folder: keeps the stores. None means a temporary folder, which `stop` deletes.
     :param port: the port of the name server; 0 means any free port. Brokers listen on free ports.

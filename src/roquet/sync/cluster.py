@@ -45,7 +45,9 @@ class Client(BlockingUser[cluster.Client]):
     Any thread may use it and what comes from it.
 
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
-    :param options: the keyword arguments of `ClientConfig`.
+    :param options: the keyword arguments of `ClientConfig`: `credentials`, `tls`, `client_id`,
+        `hooks`, `namespace`, `poll_name_server_ms`, `heartbeat_ms`, `unit_mode`, `unit_name`;
+        and `runtime`, for simulations. `help(roquet.ClientConfig)` explains them.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
 
@@ -92,7 +94,11 @@ class Client(BlockingUser[cluster.Client]):
     def send(
         self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]
     ) -> SendResult:
-        """Send one message. The arguments and errors are those of `Producer.send`."""
+        """Send one message. The arguments and errors are those of `Producer.send`.
+
+        :param options: `tags`, `keys`, `properties`, `flag`, `delay_level`, `wait_stored`,
+            `sharding_key`, `queue`, `timeout_ms`.
+        """
         return self._call(self._client.send, topic, body, **options)
 
     def send_batch(
@@ -136,7 +142,9 @@ def connect(name_server: NameServers | ClientConfig, **options: Unpack[ClientOpt
             ...
 
     :param name_server: `host:port`, several separated by semicolons; or a `ClientConfig`.
-    :param options: the keyword arguments of `ClientConfig`.
+    :param options: the keyword arguments of `ClientConfig`: `credentials`, `tls`, `client_id`,
+        `hooks`, `namespace`, `poll_name_server_ms`, `heartbeat_ms`, `unit_mode`, `unit_name`;
+        and `runtime`, for simulations. `help(roquet.ClientConfig)` explains them.
     :raises ConfigError: an argument cannot be used; the message names it.
     """
     return Client(name_server, **options)
