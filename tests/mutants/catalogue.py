@@ -453,6 +453,20 @@ _SENDING: Final = (
         ("tests/client/_send/test_sender.py",),
     ),
     Mutant(
+        "a send keeps its slot while it waits for its next try",
+        "client/_send/sender.py",
+        "if held is not None and self._rules.max_in_flight > 1:",
+        "if held is not None and self._rules.max_in_flight < 1:",
+        ("tests/client/_send/test_sender.py",),
+    ),
+    Mutant(
+        "with one slot, another send comes before a retry",
+        "client/_send/sender.py",
+        "if held is not None and self._rules.max_in_flight > 1:",
+        "if held is not None and self._rules.max_in_flight > 0:",
+        ("tests/client/_send/test_sender.py",),
+    ),
+    Mutant(
         "a retry goes to another queue than the chosen one",
         "client/_send/sender.py",
         "pick(topic_route.queues) if pick else",

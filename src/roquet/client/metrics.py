@@ -103,8 +103,9 @@ class ProducerMetrics(_Metrics):
 
     Now:
 
-    - `in_flight`: requests that wait for an answer, or for their next try. `waiting`: those that
-      wait because `max_in_flight` to their broker are in flight.
+    - `in_flight`: requests that wait for an answer; with `max_in_flight=1` also one that waits for
+      its next try. `waiting`: those that wait because `max_in_flight` to their broker are
+      in flight.
     """
 
     group: str

@@ -462,6 +462,55 @@ def test_a_silent_broker_keeps_no_send_to_another_one_waiting(
     assert len(broker.requests[SEND]) == 2 + IN_FLIGHT_MAX
 
 
+@pytest.mark.parametrize("refusal", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_BUSY])
+def test_sends_that_wait_for_their_next_try_keep_no_other_topic_waiting(
+    cluster: FakeCluster, broker: FakeBroker, refusal: int
+) -> None:
+    """A broker that refuses a topic answers at once: its sends wait nearly all their time."""
+
+    def refuse(request: Command) -> None:
+        if request.code == SEND and (request.fields or {})["b"] == "REFUSED":
+            broker.script[SEND].append(refusal)
+
+    async def send() -> list[float]:
+        async with producer(cluster, max_in_flight=4) as p:
+            await p.send("T", b"first")
+            broker.on_request = refuse
+            refused = [asyncio.create_task(p.send("REFUSED", b"hi")) for _ in range(20)]
+            waits: list[float] = []
+            for _ in range(20):
+                await asyncio.sleep(0.1)
+                began = cluster.sim.now_s
+                await p.send("T", b"hi")
+                waits.append(cluster.sim.now_s - began)
+            errors = await asyncio.gather(*refused, return_exceptions=True)
+            assert all(" tries" in str(error) for error in errors)
+            return waits
+
+    broker.create("T", 1)
+    broker.create("REFUSED", 1)
+    assert max(cluster.run(send)) < 0.5
+
+
+def test_a_retry_that_finds_no_slot_tells_what_the_broker_said(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def send() -> None:
+        async with producer(cluster, max_in_flight=2) as p:
+            await p.send("T", b"first")
+            broker.script[SEND] = [ResponseCode.SYSTEM_BUSY, SILENCE, SILENCE]
+            refused = asyncio.create_task(p.send("T", b"refused", timeout_ms=1000))
+            await asyncio.sleep(0.05)
+            silent = [asyncio.create_task(p.send("T", b"silent")) for _ in range(2)]
+            with pytest.raises(ResponseError, match="scripted"):
+                await refused
+            await asyncio.wait(silent)
+            assert [type(each.exception()) for each in silent] == [CallTimeout] * 2
+
+    broker.create("T", 1)
+    cluster.run(send)
+
+
 def test_with_one_slot_sends_to_a_broker_keep_their_order_in_spite_of_retries(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

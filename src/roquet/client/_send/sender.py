@@ -97,8 +97,8 @@ class Sender:
 
     Invariant: all tries of a message with `pick` go to the picked queue. Any other retry goes to a
     broker that has not failed, if there is one. If there is none, the send waits and begins anew.
-    A send keeps its slot while it waits for its next try at the same broker, so that with one slot
-    the sends to a broker keep their order.
+    A send that waits for its next try has no slot, so that it holds up no send of another topic.
+    With one slot per broker it keeps that, so that the sends to a broker keep their order.
     """
 
     def __init__(
@@ -229,6 +229,9 @@ class Sender:
                         for other in topic_route.queues
                     )
                 )
+                if held is not None and self._rules.max_in_flight > 1:
+                    held.leave()
+                    held = None
                 await self._before_retry(message.topic, tries, is_broker_left=is_broker_left)
         finally:
             if held is not None:
