@@ -77,7 +77,10 @@ class CallTimeout(RoquetError):  # noqa: N818
 
 
 class RouteNotFound(RoquetError):  # noqa: N818
-    """No name server knows a route of the topic: create it, or check the name server's address."""
+    """No name server knows a route of the topic.
+
+    Create it, start its brokers, or check the name server's address.
+    """
 
 
 class CorruptRecord(RoquetError):  # noqa: N818

@@ -4,7 +4,7 @@ A text says what is wrong, where, and what to do. The calls are written as users
 are calls that a type checker refuses.
 """
 
-# mypy: disable-error-code="arg-type, call-overload, dict-item, list-item, return-value, no-untyped-def"
+# mypy: disable-error-code="arg-type, call-arg, call-overload, dict-item, list-item, return-value, no-untyped-def"
 
 from __future__ import annotations
 
@@ -137,6 +137,39 @@ MAKING: Final[list[tuple[Callable[[], object], Told]]] = [
     (
         lambda: Producer(NS, "shop", client_id=""),
         told(ConfigError, "client_id is empty: give an id, or None for a random one"),
+    ),
+    *(
+        (
+            partial(Producer, NS, "shop", **{name: value}),
+            told(ConfigError, f"{name} is {value!r}: give True or False"),
+        )
+        for name, value in (
+            ("avoid_slow_brokers", 3),
+            ("retry_another_broker_when_not_stored", 5),
+            ("unit_mode", 1),
+        )
+    ),
+    (
+        lambda: Producer(NS, "shop", compress_from_size=-1),
+        told(ConfigError, "compress_from_size is -1: allowed are 0 to 2147483647"),
+    ),
+    *(
+        (
+            partial(Consumer, NS, "billing", TOPIC, **{name: value}),
+            told(ConfigError, f"{name} is {value!r}: give True or False"),
+        )
+        for name, value in (("auto_commit", "no"), ("ordered", "yes"), ("broadcast", None))
+    ),
+    (
+        lambda: Consumer(NS, "billing", TOPIC, uncompressed_max=0),
+        told(ConfigError, "uncompressed_max is 0: allowed are 1 to 2147483647"),
+    ),
+    (
+        lambda: Consumer(NS, "billing", {TOPIC: None}),
+        told(
+            ConfigError,
+            "the filter of orders is None: give tags joined by ||, such as 'a||b', or Sql(...)",
+        ),
     ),
     (
         lambda: Consumer(NS, "billing", TOPIC, "first"),
@@ -547,6 +580,34 @@ SENDS: Final[list[tuple[Callable[[Producer], Answer], Told]]] = [
             "the Message, or give a topic in place of it",
         ),
     ),
+    *(
+        (
+            lambda producer, name=name: producer.send(TOPIC, b"x", **{name: "5"}),
+            told(TypeError, f"send() got an unexpected keyword argument '{name}'{advice}"),
+        )
+        for name, advice in (
+            ("timeout", ". Did you mean 'timeout_ms'?"),
+            ("key", ". Did you mean 'keys'?"),
+            ("delay", ". Did you mean 'delay_level'?"),
+            ("headers", ""),
+        )
+    ),
+    (
+        lambda producer: producer.send_one_way(TOPIC, b"x", timeout_ms=5),
+        told(TypeError, "send_one_way() got an unexpected keyword argument 'timeout_ms'"),
+    ),
+    (
+        lambda producer: producer.request(TOPIC, b"x", tag="a"),
+        told(TypeError, "request() got an unexpected keyword argument 'tag'. Did you mean 'tags'?"),
+    ),
+    *(
+        (send, told(ConfigError, "timeout_ms is '3': allowed are 0 to 2147483647"))
+        for send in (
+            lambda producer: producer.send(TOPIC, b"x", timeout_ms="3"),
+            lambda producer: producer.send_batch([Message(TOPIC, b"x")], timeout_ms="3"),
+            lambda producer: producer.reply(None, b"x", timeout_ms="3"),
+        )
+    ),
     (
         lambda producer: producer.send_batch([]),
         told(MessageError, "a batch needs at least one message"),
@@ -819,7 +880,7 @@ async def test_what_the_cluster_refuses_names_the_one_who_refused(cluster: Clust
             (
                 RouteNotFound,
                 f"no broker has topic nothing-here (name servers asked: {cluster.name_server}): "
-                "create it, or check the addresses",
+                "create it, start its brokers, or check the addresses",
             ),
         )
         with pytest.raises(ResponseError) as refused:

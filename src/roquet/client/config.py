@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from roquet.client.hook import Hook, check_hooks
-from roquet.common.arguments import check_number
+from roquet.common.arguments import check_bool, check_number
 from roquet.common.runtime import Runtime
 from roquet.errors import ConfigError
 from roquet.protocol.records.namespace import Namespace
@@ -111,8 +111,7 @@ class ClientConfig:
         object.__setattr__(self, "hooks", check_hooks(self.hooks))
         check_number("poll_name_server_ms", self.poll_name_server_ms, PERIOD_MS_MIN)
         check_number("heartbeat_ms", self.heartbeat_ms, PERIOD_MS_MIN, HEARTBEAT_MS_MAX)
-        if not isinstance(self.unit_mode, bool):
-            raise ConfigError(f"unit_mode is {self.unit_mode!r}: give True or False")
+        check_bool("unit_mode", self.unit_mode)
         if self.unit_name == "":
             raise ConfigError("unit_name is empty: give a name, or None")
         if self.client_id == "":

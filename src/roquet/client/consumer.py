@@ -32,7 +32,7 @@ from roquet.client.config import PERIOD_MS_MIN, ClientConfig, ClientOptions, Nam
 from roquet.client.rebalance_listener import RebalanceListener, check_listener
 from roquet.client.received import ReceivedMessage
 from roquet.client.selector import Sql, subscriptions_to
-from roquet.common.arguments import check_number
+from roquet.common.arguments import check_bool, check_number
 from roquet.common.callables import check_handler
 from roquet.common.stop_signals import stopping_on
 from roquet.errors import CallTimeout, ClientStateError, ConfigError
@@ -174,7 +174,11 @@ class Consumer(SessionUser):
         self._group = self._names.full(group)
         check_group(self._group)
         check_start(start)
+        check_bool("ordered", ordered)
+        check_bool("broadcast", broadcast)
+        check_bool("auto_commit", auto_commit)
         check_number("batch_size", batch_size, 1)
+        check_number("uncompressed_max", uncompressed_max, 1)
         check_read_from(read_from)
         check_number("pull_interval_ms", pull_interval_ms, 0, PULL_INTERVAL_MS_MAX)
         check_number("persist_offsets_ms", persist_offsets_ms, PERIOD_MS_MIN)

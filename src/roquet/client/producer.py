@@ -30,7 +30,7 @@ from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
-from roquet.common.arguments import check_number
+from roquet.common.arguments import check_bool, check_number
 from roquet.errors import CallTimeout, ConfigError, MessageError, RouteNotFound
 from roquet.protocol.records.compression import (
     COMPRESS_FROM_SIZE,
@@ -167,6 +167,9 @@ class Producer(SessionUser):
         check_number("timeout_ms", timeout_ms, 1)
         check_number("linger_ms", linger_ms, 0, timeout_ms)
         check_number("batch_size", batch_size, 1)
+        check_number("compress_from_size", compress_from_size, 0)
+        check_bool("avoid_slow_brokers", avoid_slow_brokers)
+        check_bool("retry_another_broker_when_not_stored", retry_another_broker_when_not_stored)
         check_number("max_message_size", max_message_size, 1, FRAME_SIZE_MAX)
         self._names = self._session.names
         self._group = self._names.full(group)
@@ -250,6 +253,7 @@ class Producer(SessionUser):
         :param fields: `tags`, `keys`, `properties`, `flag`, `delay_level`, `wait_stored` of
             `Message`.
         :raises MessageError: the message breaks a rule; nothing was sent.
+        :raises ConfigError: `timeout_ms` is no number of ms.
         :raises RouteNotFound: no broker has the topic, and none would create it.
         :raises ResponseError: a broker refused the message; see `code` and `remark`.
         :raises ConnectionClosed: no connection after all tries; the message may be stored.
@@ -257,7 +261,7 @@ class Producer(SessionUser):
             others all the time, and the message was not sent.
         """
         self._require_open()
-        message = message_of(topic, body, fields)
+        message = message_of(topic, body, fields, "send", SendOptions)
         if self._hooks is not None:
             return await self._send_told(
                 message, lambda told: self._begin_send(told, sharding_key, queue, timeout_ms)
@@ -314,6 +318,7 @@ class Producer(SessionUser):
         :param sharding_key: as in `send`, for the whole batch.
         :param queue: as in `send`, for the whole batch.
         :param timeout_ms: the time in ms for each request including its retries.
+        :raises ConfigError: `timeout_ms` is no number of ms.
         :raises MessageError: the messages cannot form a batch; nothing was sent.
         :raises RoquetError: as `send`. If there are several requests, earlier ones are stored.
         """
@@ -366,7 +371,7 @@ class Producer(SessionUser):
         :raises MessageError, RouteNotFound, ConnectionClosed, CallTimeout: nothing was sent.
         """
         self._require_open()
-        message = message_of(topic, body, fields)
+        message = message_of(topic, body, fields, "send_one_way", OneWayOptions)
         if self._hooks is None:
             return await self._send_one_way(message, sharding_key, queue)
         with self._hooks.sending(message, is_one_way=True) as event:
@@ -407,7 +412,7 @@ class Producer(SessionUser):
         :raises MessageError, RouteNotFound, ResponseError, ConnectionClosed: as `send`.
         """
         self._require_open()
-        message = message_of(topic, body, fields)
+        message = message_of(topic, body, fields, "request", ReplyOptions)
         check_number("timeout_ms", timeout_ms, 0)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -465,7 +470,7 @@ class Producer(SessionUser):
         self._require_open()
         time_ms = self._timeout_or_default(timeout_ms)
         topic, properties = reply_properties(request)
-        message = message_of(topic, body, fields)
+        message = message_of(topic, body, fields, "reply", ReplyOptions)
         if message.delay_level:
             raise MessageError("a reply cannot be delayed: delay_level must be 0")
         queues = await self._routes.queues(topic, time_ms)
@@ -514,7 +519,12 @@ class Producer(SessionUser):
         return [self._names.plain_queue(queue) for queue in queues]
 
     def _timeout_or_default(self, timeout_ms: int | None) -> int:
-        return self._timeout_ms if timeout_ms is None else timeout_ms
+        if timeout_ms is None:
+            return self._timeout_ms
+        # What is left of a longer time may be less than nothing: that send times out.
+        if not isinstance(timeout_ms, int) or timeout_ms >= 0:
+            check_number("timeout_ms", timeout_ms, 0)
+        return timeout_ms
 
 
 def _new_topics(template: str, queues: int, *, are_of_unit: bool) -> NewTopics:

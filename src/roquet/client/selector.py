@@ -45,21 +45,21 @@ class Sql:
     expression: str
 
 
-def subscription_to(topic: str, selector: str | Sql | None, version: int = 0) -> Subscription:
+def subscription_to(topic: str, selector: str | Sql, version: int = 0) -> Subscription:
     """The subscription to a topic with a filter.
 
     A text that looks like an expression is a `UserWarning`: no error, as a tag may be so.
 
-    :param selector: tags joined by `||`, or `Sql`. None and empty text select all messages.
+    :param selector: tags joined by `||`, or `Sql`. Empty text selects all messages.
     :raises ConfigError: an SQL92 expression is empty, or the filter has a wrong type.
     """
     if not isinstance(selector, Sql):
-        if selector is not None and not isinstance(selector, str):
+        if not isinstance(selector, str):
             raise ConfigError(
                 f"the filter of {topic} is {selector!r}: give tags joined by ||, such as 'a||b', "
                 "or Sql(...)"
             )
-        if selector is not None and _LOOKS_WRONG.search(selector):
+        if _LOOKS_WRONG.search(selector):
             warnings.warn(
                 f"the filter of {topic} is {selector!r}, which selects messages with just that "
                 f"tag: separate tags by ||, and give an expression as Sql({selector!r})",

@@ -76,7 +76,7 @@ def test_a_topic_that_is_waited_for_is_named_and_the_retry_topic_is_not(
     assert line == (
         "topic not found, the consumer looks for it every 1 s and waits: group=G topic=later "
         f"error=no broker has topic later (name servers asked: {NAME_SERVER}): "
-        "create it, or check the addresses"
+        "create it, start its brokers, or check the addresses"
     )
 
 

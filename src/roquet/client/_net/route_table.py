@@ -123,7 +123,8 @@ class RouteTable:
         if topic not in self._known:
             raise RouteNotFound(
                 f"no broker has topic {topic} (name servers asked: "
-                f"{'; '.join(self._name_servers.addresses)}): create it, or check the addresses"
+                f"{'; '.join(self._name_servers.addresses)}): "
+                "create it, start its brokers, or check the addresses"
             )
         return self._known[topic]
 

@@ -14,6 +14,7 @@ from roquet.client._net.hooked_session import session_of
 from roquet.client._net.session import Session
 from roquet.client._net.tasks import all_together, cancel, each_in_turn
 from roquet.client.config import ClientConfig, ClientOptions, NameServers
+from roquet.common.arguments import unknown_keyword
 from roquet.errors import ClientStateError, ConfigError
 
 if TYPE_CHECKING:
@@ -79,12 +80,8 @@ class SessionUser:
 
     def _unknown_argument(self, name: str) -> TypeError:
         """What Python raises for an unknown keyword, with the class that the caller named."""
-        import difflib  # it takes a millisecond, and only this error needs it
-
         known = [*inspect.signature(type(self)).parameters, *ClientOptions.__annotations__]
-        near = difflib.get_close_matches(name, known, 1)
-        advice = f". Did you mean {near[0]!r}?" if near else ""
-        return TypeError(f"{self._kind}() got an unexpected keyword argument {name!r}{advice}")
+        return unknown_keyword(self._kind, name, known)
 
     async def start(self) -> Self:
         """Connect to a name server, and begin the work in the background. Returns this client.

@@ -14,6 +14,7 @@ from roquet.client._send.encoded_message import (
     encode_message,
 )
 from roquet.client._send.unique_key import UniqueKeys
+from roquet.common.arguments import unknown_keyword
 from roquet.errors import MessageError
 from roquet.protocol.records.compression import Compression
 from roquet.protocol.records.message import (
@@ -40,17 +41,32 @@ class MessageFields(TypedDict, total=False):
     wait_stored: bool
 
 
-def message_of(topic: str | Message, body: bytes | None, fields: MessageFields) -> Message:
+def message_of(
+    topic: str | Message,
+    body: bytes | None,
+    fields: MessageFields,
+    method: str = "send",
+    options: type[MessageFields] = MessageFields,
+) -> Message:
     """The message that the arguments of a send mean.
 
+    :param method: the method that was called.
+    :param options: its keyword arguments after the body.
     :raises MessageError: the message breaks a rule, or there is a `Message` and something else.
+    :raises TypeError: the method has no such keyword argument.
     """
     if not isinstance(topic, Message):
         if not isinstance(topic, str):
             raise wrong_type("topic", topic, "a topic's name, or a Message without a body")
         if body is None:
             raise MessageError(f"a message to {topic} has no body: give bytes, at least one")
-        return Message(topic, body, **fields)
+        try:
+            return Message(topic, body, **fields)
+        except TypeError:
+            for name in fields:
+                if name not in MessageFields.__annotations__:
+                    raise unknown_keyword(method, name, options.__annotations__) from None
+            raise
     if body is not None or fields:
         given = [*fields] if body is None else ["body", *fields]
         raise MessageError(
