@@ -480,6 +480,7 @@ class Consumer(SessionUser):
         :raises MessageError: the topic's name is not allowed.
         :raises ResponseError: a broker refuses the SQL92 expression.
         :raises AccessDenied: a broker refuses the heartbeat; the change was taken back.
+        :raises ClientStateError: the consumer is still starting, or was closed meanwhile.
         :raises RoquetError: no name server answers.
         """
         self._require_open()
@@ -492,6 +493,7 @@ class Consumer(SessionUser):
         If the caller is cancelled, this is finished.
 
         :raises ConfigError: the topic is not subscribed, or a pattern matches it.
+        :raises ClientStateError: the consumer is still starting, or was closed meanwhile.
         """
         self._require_open()
         self._require_no_listener("unsubscribe")

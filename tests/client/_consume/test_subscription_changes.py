@@ -269,6 +269,46 @@ def test_a_member_is_closed_while_it_subscribes(
     assert list(broker.members["G"]) == []
 
 
+@pytest.mark.parametrize("after_ms", [0, 10, 50, 100, 150, 190])
+def test_a_subscription_that_is_too_late_for_a_close_is_refused(
+    cluster: FakeCluster, broker: FakeBroker, after_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Name servers are asked for the topic for 0.2 s, and the consumer is closed meanwhile."""
+
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            change = asyncio.create_task(c.subscribe("missing"))
+            await asyncio.sleep(after_ms / 1000)
+        with pytest.raises(ClientStateError, match="closed"):
+            await change
+
+    fill(broker, 0)
+    cluster.run(consume)
+    assert cluster.nothing_is_left()
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+def test_a_consumer_that_starts_cannot_be_subscribed_yet(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def consume() -> None:
+        c = consumer(cluster)
+        starting = asyncio.create_task(c.start())
+        await asyncio.sleep(0)
+        with pytest.raises(ClientStateError, match="still starting"):
+            await c.subscribe("U")
+        await starting
+        await c.subscribe("U")
+        assert c.subscriptions() == {"T": "*", "U": "*"}
+        await c.close()
+
+    fill(broker, 0)
+    fill(broker, 0, "U")
+    broker.script[RequestCode.GET_CONSUMER_CONNECTION_LIST] = [SILENCE]
+    cluster.run(consume)
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
 def test_changes_at_once_are_all_made(cluster: FakeCluster, broker: FakeBroker) -> None:
     async def consume() -> None:
         async with consumer(cluster) as c:

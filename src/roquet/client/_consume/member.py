@@ -68,6 +68,7 @@ class Member:
         await warn_of_differences(self._session, data)
         self._session.membership.join_as_consumer(self._context.group, member)
         self._has_joined = True
+        self.subscriptions.can_change = True
         for denial in await self._session.membership.beat():
             raise denial  # otherwise the application would wait forever for messages
         await self._rebalancer.rebalance()
@@ -151,6 +152,7 @@ class Member:
         In this order, because the other members take over the queues as soon as this member left
         (docs/protocol/consuming.md#leaving).
         """
+        self.subscriptions.can_change = False
         await each_in_turn(self._tasks.close, self.assignment.close, self._unregister)
 
     async def _unregister(self) -> None:

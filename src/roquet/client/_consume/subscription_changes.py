@@ -56,6 +56,8 @@ class SubscriptionChanges:
         self._turn = asyncio.Lock()
         self._missing: Counter[str] = Counter()
         """Of each topic that matched a pattern: how many lists in a row lacked it."""
+        self.can_change = False
+        """Whether the member is in its group, so that there is something to tell the brokers."""
         self._unusable: set[str] = set()
         """New topics that match a pattern and could not be subscribed when they were last tried."""
 
@@ -85,7 +87,12 @@ class SubscriptionChanges:
         if topic == self._retry_topic:
             raise ConfigError(f"topic {topic}: the member is subscribed to its retry topic anyway")
         subscription = self._subscription(topic, selector)
-        await self._check(subscription)
+        try:
+            await self._check(subscription)
+        except RoquetError as error:
+            if self.can_change:
+                raise
+            raise _not_in_group() from error  # the close ended the connections
         await self._finish({topic: subscription})
 
     async def unsubscribe(self, topic: str) -> None:
@@ -180,8 +187,10 @@ class SubscriptionChanges:
         """Make a change, also if the caller is cancelled.
 
         :raises AccessDenied: a broker refuses the change, which was taken back.
-        :raises ClientStateError: the consumer was closed meanwhile.
+        :raises ClientStateError: the consumer is still starting, or was closed meanwhile.
         """
+        if not self.can_change:
+            raise _not_in_group()
         denials: list[AccessDenied] = []
 
         async def change() -> None:
@@ -190,7 +199,8 @@ class SubscriptionChanges:
         changing = self._tasks.start(change(), f"subscriptions of {self._context.group}")
         await asyncio.wait([changing])
         if changing.cancelled():
-            raise ClientStateError("the consumer was closed before its subscriptions changed")
+            raise _not_in_group()
+        changing.result()
         if denials:
             raise denials[0]
 
@@ -225,3 +235,10 @@ class SubscriptionChanges:
         membership = self._session.membership
         membership.subscribe(self._context.group, tuple(self._context.subscriptions.values()))
         return await membership.beat()
+
+
+def _not_in_group() -> ClientStateError:
+    return ClientStateError(
+        "subscriptions change while the consumer is in its group: "
+        "this one is still starting, or was closed meanwhile"
+    )
