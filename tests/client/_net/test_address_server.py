@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -24,6 +25,8 @@ class HttpServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Request)
         self.answers: dict[str, bytes | int] = {}
         self.is_silent = threading.Event()
+        self.is_dripping = threading.Event()
+        """It sends a byte of an endless answer now and then."""
         self.ended = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}/rocketmq/nsaddr"
 
@@ -34,6 +37,13 @@ class Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.server.is_silent.is_set():
             self.server.ended.wait(30)
+        if self.server.is_dripping.is_set():
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while not self.server.ended.wait(0.05):
+                    self.wfile.write(b"x")
+            return
         answer = self.server.answers.get(self.path, 404)
         if isinstance(answer, int):
             self.send_error(answer)
@@ -112,6 +122,40 @@ async def test_a_silent_server_is_given_up(
     http.is_silent.set()
     with pytest.raises(CallTimeout, match=f"address server {http.url}: no answer within"):
         await asked(http, b"a:1")
+
+
+def threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name.startswith("roquet-address")}
+
+
+async def test_a_server_that_never_ends_its_answer_costs_one_thread_for_a_while(
+    http: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.client._net.address_server.TIMEOUT_S", 0.2)
+    before = threads()
+    http.is_dripping.set()
+    server = AddressServer(http.url)
+    for _ in range(4):
+        with pytest.raises(CallTimeout, match=f"address server {http.url}: no answer within"):
+            await server.ask()
+    mine = threads() - before
+    assert len(mine) == 1
+    http.is_dripping.clear()
+    http.answers["/rocketmq/nsaddr"] = b"a:1"
+    async with asyncio.timeout(30):
+        while await outcome(server) != ["a:1"]:
+            pass
+    server.close()
+    for thread in mine:
+        await asyncio.to_thread(thread.join, 30)
+    assert not threads() - before
+
+
+async def outcome(server: AddressServer) -> list[str] | None:
+    try:
+        return await server.ask()
+    except CallTimeout:
+        return None
 
 
 async def test_clients_find_the_name_servers_that_it_names(
