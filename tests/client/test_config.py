@@ -142,6 +142,24 @@ def test_what_is_no_url_of_an_address_server_is_refused(url: str) -> None:
         ClientConfig(url)
 
 
+@pytest.mark.parametrize(
+    "name_server",
+    [
+        "http://user:hidden@ns:8080/nsaddr",
+        "http://user:hidden@ns",
+        "http://user:hid/den@ns:8080/nsaddr",
+        "http://hidden@[::1/nsaddr",
+        ["http://user:hidden@ns/nsaddr", "ns:9876"],
+    ],
+)
+def test_the_url_of_an_address_server_has_no_password_and_none_is_told(
+    name_server: str | list[str],
+) -> None:
+    with pytest.raises(ConfigError, match="without user name and password") as caught:
+        ClientConfig(name_server)
+    assert "hid" not in str(caught.value)
+
+
 def test_a_config_shows_no_secret_and_can_be_sent_to_tasks_of_spark() -> None:
     config = ClientConfig("ns:9876", KEYS, Tls(key_password="hidden", cert_file="c"))
 

@@ -163,8 +163,13 @@ _KINDS: Final = {
 def _check_url(url: str) -> None:
     """Check the URL of an address server.
 
-    :raises ConfigError: it is none.
+    :raises ConfigError: it is none, or has a user name and a password. These are not in the text.
     """
+    if "@" in url:  # logs and errors of the client tell the URL
+        raise ConfigError(
+            "name_server is a URL with '@': an address server is asked without user name and "
+            "password, give its URL as http://host:8080/rocketmq/nsaddr"
+        )
     try:
         parts = urlsplit(url)
         is_usable = parts.hostname is not None and parts.port != 0
