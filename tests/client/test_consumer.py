@@ -437,6 +437,41 @@ def test_a_new_group_starts_at_the_first_message_that_is_left(
 
 
 @pytest.mark.parametrize("hooks", [(), (DeliveriesSeen(),)])
+@pytest.mark.parametrize(
+    ("acked", "told"),
+    [
+        (4, []),
+        (
+            1,
+            [
+                "consumer closed, messages that it handed out were not settled, so they come "
+                "again: group=G messages=3"
+            ],
+        ),
+    ],
+)
+def test_what_was_handed_out_and_not_settled_is_told_once_at_the_close(
+    cluster: FakeCluster,
+    broker: FakeBroker,
+    caplog: pytest.LogCaptureFixture,
+    hooks: Sequence[Hook],
+    acked: int,
+    told: list[str],
+) -> None:
+    """Those that wait in the prefetch buffer are not meant: nobody has seen them."""
+
+    async def consume() -> None:
+        async with consumer(cluster, hooks=hooks) as c:
+            for message in (await c.get_many(4))[:acked]:
+                message.ack()
+
+    fill(broker, 9)
+    with caplog.at_level(logging.WARNING, "roquet"):
+        cluster.run(consume)
+    assert caplog.messages == told
+
+
+@pytest.mark.parametrize("hooks", [(), (DeliveriesSeen(),)])
 def test_acknowledging_after_the_close_is_logged_once(
     cluster: FakeCluster,
     broker: FakeBroker,

@@ -47,6 +47,20 @@ def test_asking_for_the_next_message_acknowledges_the_one_before(
     assert restarted(cluster, topic, 1) == [got[-1]]
 
 
+def test_what_was_handed_out_and_not_settled_is_told_at_the_close(
+    mq: sync.Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(mq, topic, 2)
+    with consumer_of(mq, topic) as consumer:
+        consumer.get(30_000).ack()
+        consumer.get(30_000)
+    told = [line for line in caplog.messages if "not settled" in line]
+    assert told == [
+        "consumer closed, messages that it handed out were not settled, so they come again: "
+        f"group=of-{topic} messages=1"
+    ]
+
+
 def test_with_message_acknowledges_it_and_an_exception_has_it_delivered_again(
     mq: sync.Client, topic: str
 ) -> None:

@@ -306,7 +306,14 @@ class Consumer(SessionUser):
             )
         finally:
             # Until the offsets were stored, the application may settle messages.
-            self._messages.close()
+            forgotten = self._messages.close()
+            if forgotten:
+                log.warning(
+                    "consumer closed, messages that it handed out were not settled, so they come "
+                    "again: group=%s messages=%d",
+                    self._group,
+                    forgotten,
+                )
 
     def stop(self) -> None:
         """Deliver no more messages. What was delivered can still be settled.

@@ -142,6 +142,7 @@ def test_handlers_that_take_too_long_after_a_stop_are_cancelled(
     assert cluster.run(consume) == pytest.approx(5, abs=0.1)
     assert stored(broker) == {0: 0}
     assert "handlers cancelled, they did not end in time after the stop: waited_s=5" in caplog.text
+    assert "not settled" not in caplog.text, "that is told already"
     assert cluster.nothing_is_left()
 
 

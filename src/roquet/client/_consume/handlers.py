@@ -93,6 +93,7 @@ class HandlerRun:
                     elif not self._messages.stopped.is_set():
                         # The consumer goes on without this run, an ordered one only after this.
                         message.retry()
+                    self._messages.handler_cancelled(message)
                     raise
                 # something that the handler awaited was cancelled, not the handler
                 log.exception(

@@ -84,7 +84,7 @@ class HookedMessageStream(MessageStream):
         if watch is not None:
             watch.end(ConsumeOutcome.EXPIRED)
 
-    def close(self) -> None:
+    def close(self) -> int:
         for watch in list(self._watches.values()):
             watch.end(ConsumeOutcome.UNSETTLED)
-        super().close()
+        return super().close()

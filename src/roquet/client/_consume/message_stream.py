@@ -55,6 +55,8 @@ class MessageStream:
         self._names = names
         is_ordered = isinstance(prefetch, OrderedPrefetchBuffer)
         self.in_progress = InProgress(consume_timeout_s, None if is_ordered else self._expired)
+        self._cancelled: set[str] = set()
+        """The offset message ids of those whose handlers were cancelled."""
         self._has_told_late = False
         """Whether the log says that a message was acknowledged after the close."""
         self.stopped = prefetch.stopped
@@ -129,10 +131,22 @@ class MessageStream:
     def _expired(self, delivery: Delivery, delay_level: int) -> None:
         self._redelivery.failed(delivery, delay_level)
 
-    def close(self) -> None:
-        """Called when the consumer is closed: what is not settled now does not count any more."""
+    def handler_cancelled(self, message: ReceivedMessage) -> None:
+        """Called for a message that is not settled as its handler was cancelled, which is told."""
+        self._cancelled.add(message.offset_message_id)
+
+    def close(self) -> int:
+        """Called when the consumer is closed: what is not settled now does not count any more.
+
+        :returns: how many messages the application has and has not settled, without those whose
+            handlers were cancelled.
+        """
+        forgotten = 0
         for delivery in self.in_progress.deliveries():
             delivery.on_settled = partial(self._settled_too_late, delivery)
+            is_told = delivery.record.offset_message_id in self._cancelled
+            forgotten += not is_told and not isinstance(delivery, DirectDelivery)
+        return forgotten
 
     def _settled_too_late(self, delivery: Delivery, outcome: Outcome) -> None:
         if outcome is not Outcome.ACKNOWLEDGED or isinstance(delivery, DirectDelivery):
