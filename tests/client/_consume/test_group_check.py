@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -78,6 +79,61 @@ def test_a_member_that_broadcasts_among_others_is_told(
         OTHERS + "are CLUSTERING, this one is BROADCASTING: all must be the same, "
         "otherwise messages are missed: group=G"
     ]
+
+
+X = re.compile("x.*")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "difference"),
+    [
+        (X, X, None),
+        ([X, "x9"], X, None),
+        (X, {X: "a"}, "here={'x1': 'a'} others={'x1': '*'}"),
+        ([X, "y"], X, "here={'x1': '*'} others={'x1': '*', 'y': '*'}"),
+        (X, [X, "x2"], "here={'x1': '*', 'x2': '*'} others={'x1': '*'}"),
+    ],
+)
+@pytest.mark.parametrize("namespace", [None, "N"])
+def test_topics_that_one_member_finds_before_another_are_not_told_of(
+    served: Served,
+    caplog: pytest.LogCaptureFixture,
+    first: Any,
+    second: Any,
+    difference: str | None,
+    namespace: str | None,
+) -> None:
+    """Both have the pattern, and x2 is made between their starts."""
+
+    def member(number: int, topics: Any) -> Consumer:
+        wanted = dict.fromkeys(topics, "*") if isinstance(topics, list) else topics
+        return Consumer(
+            NAME_SERVER,
+            "G",
+            wanted,
+            client_id=f"10.0.9.1@{number}",
+            namespace=namespace,
+            runtime=served.client.runtime(),
+        )
+
+    async def join() -> None:
+        runtime = served.client.runtime()
+        async with Producer(NAME_SERVER, "P", namespace=namespace, runtime=runtime) as producer:
+            for topic in ("x1", "y"):
+                await producer.send(topic, b"creates it")
+            async with member(1, first):
+                await producer.send("x2", b"creates it")
+                await asyncio.sleep(1)
+                async with member(2, second):
+                    pass
+
+    served.run(join)
+    told = [line for line in caplog.messages if line.startswith(OTHERS)]
+    if difference is None:
+        assert told == []
+    else:
+        prefix = "" if namespace is None else f"{namespace}%"
+        assert [line.replace(prefix, "") for line in told] == [HAVE_OTHERS + difference]
 
 
 @pytest.mark.parametrize("code", [SILENCE, 1, 0])

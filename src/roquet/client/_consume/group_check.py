@@ -6,7 +6,7 @@ See docs/pitfalls.md#trap-59.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -43,11 +43,16 @@ class ConnectedGroup:
         )
 
 
-async def warn_of_differences(session: Session, mine: ConsumerData) -> None:
+async def warn_of_differences(
+    session: Session, mine: ConsumerData, is_by_pattern: Callable[[str], bool]
+) -> None:
     """Log what the members of the group want in another way than the one that joins now.
 
     A broker keeps the subscriptions of the last heartbeat, so it is asked before the first one of
     this member. One broker is enough, as members tell all. What it cannot tell is not compared.
+
+    :param is_by_pattern: whether this member subscribes to a topic only because a pattern matches
+        it. Members with the same pattern look for topics at different times.
     """
     known = sorted(session.routes.addresses())
     if not known:
@@ -65,6 +70,10 @@ async def warn_of_differences(session: Session, mine: ConsumerData) -> None:
     if not group.client_ids - {session.client_id}:
         return
     here, there = _wanted(mine.subscriptions), _wanted(group.subscriptions)
+    for topic in here.keys() ^ there.keys():
+        if is_by_pattern(topic):
+            here.pop(topic, None)
+            there.pop(topic, None)
     if here != there:
         log.warning(
             "the other members of the group have other subscriptions: all need the same, "

@@ -65,7 +65,7 @@ class Member:
             self._context.ordered,
             self._consume_status,
         )
-        await warn_of_differences(self._session, data)
+        await warn_of_differences(self._session, data, self.subscriptions.is_by_pattern)
         self._session.membership.join_as_consumer(self._context.group, member)
         self._has_joined = True
         self.subscriptions.can_change = True

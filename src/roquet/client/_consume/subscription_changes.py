@@ -81,6 +81,12 @@ class SubscriptionChanges:
         for subscription in self._context.subscriptions.values():
             await self._check(subscription)
 
+    def is_by_pattern(self, topic: str) -> bool:
+        """Whether the topic is subscribed, or would be, only because a pattern matches it."""
+        if topic in self._context.subscriptions:
+            return topic in self._missing
+        return bool(self._context.patterns.matching([topic], ()))
+
     async def subscribe(self, topic: str, selector: str | Sql) -> None:
         """Raises as `Consumer.subscribe`."""
         check_topic(topic)
