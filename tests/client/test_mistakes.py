@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import date
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -33,6 +34,7 @@ from roquet import (
     RouteNotFound,
     Sql,
     Tls,
+    TransactionProducer,
 )
 from roquet.dev import Cluster
 
@@ -159,6 +161,33 @@ MAKING: Final[list[tuple[Callable[[], object], Told]]] = [
             told(ConfigError, f"{name} is {value!r}: give True or False"),
         )
         for name, value in (("auto_commit", "no"), ("ordered", "yes"), ("broadcast", None))
+    ),
+    (
+        lambda: TransactionProducer(NS, "shop", 5),
+        told(ConfigError, "check is 5: give a coroutine function of a message"),
+    ),
+    (
+        lambda: Consumer(NS, "billing", TOPIC, auto_offset_reset="earliest"),
+        told(
+            TypeError,
+            "Consumer() got an unexpected keyword argument 'auto_offset_reset': here it is start",
+        ),
+    ),
+    (
+        lambda: Consumer(NS, "billing", TOPIC, tags="new"),
+        told(
+            TypeError,
+            "Consumer() got an unexpected keyword argument 'tags': filters stand with the topics, "
+            "as in topics={'orders': 'new||paid'}",
+        ),
+    ),
+    (
+        lambda: Consumer(NS, "billing", TOPIC, date(2026, 11, 1)),
+        told(
+            ConfigError,
+            "start is datetime.date(2026, 11, 1): give 'earliest', 'latest' or a datetime; "
+            + START,
+        ),
     ),
     (
         lambda: Consumer(NS, "billing", TOPIC, uncompressed_max=0),

@@ -23,7 +23,7 @@ from roquet.client.config import ClientConfig, NameServers
 from roquet.client.producer import Producer, ProducerOptions
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
-from roquet.errors import RoquetError, RouteNotFound
+from roquet.errors import ConfigError, RoquetError, RouteNotFound
 from roquet.protocol.headers.transactions import (
     COMMIT,
     ROLLBACK,
@@ -124,6 +124,8 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
         super().__init__(name_server, group, **options)
+        if not callable(check):
+            raise ConfigError(f"check is {check!r}: give a coroutine function of a message")
         self._on_check_back = CheckBacks(self._session, self._group, check, self._trace).handle
         self._topics = (self._routes.new_topics.template, *map(self._names.full, topics))
         self._announcement: asyncio.Task[None] | None = None

@@ -8,7 +8,7 @@ import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, Self, Unpack
 
 from roquet.client._net.hooked_session import session_of
 from roquet.client._net.session import Session
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
         ClientMetrics,
         PartMetrics,
     )
+
+_HERE: Final = {
+    "auto_offset_reset": "here it is start",
+    "bootstrap_servers": "here it is name_server, the first argument",
+    "concurrency": "it is an argument of run",
+    "filter": "filters stand with the topics, as in topics={'orders': 'new||paid'}",
+    "tags": "filters stand with the topics, as in topics={'orders': 'new||paid'}",
+}
+"""What other clients call an argument, or where users look for one: how it is given here."""
 
 
 class SessionUser:
@@ -81,7 +90,8 @@ class SessionUser:
     def _unknown_argument(self, name: str) -> TypeError:
         """What Python raises for an unknown keyword, with the class that the caller named."""
         known = [*inspect.signature(type(self)).parameters, *ClientOptions.__annotations__]
-        return unknown_keyword(self._kind, name, known)
+        error = unknown_keyword(self._kind, name, known)
+        return TypeError(f"{error}: {_HERE[name]}") if name in _HERE else error
 
     async def start(self) -> Self:
         """Connect to a name server, and begin the work in the background. Returns this client.
