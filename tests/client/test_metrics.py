@@ -14,10 +14,13 @@ from roquet.client.metrics import (
     ClientMetrics,
     ConsumerMetrics,
     LatencyHistogram,
+    PartMetrics,
     ProducerMetrics,
+    PullConsumerMetrics,
     QueueMetrics,
     TopicMetrics,
     together,
+    with_ended,
 )
 from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import ClientStateError, MessageError, ResponseError, RoquetError
@@ -388,3 +391,35 @@ def test_metrics_of_one_kind_and_group_are_added() -> None:
     assert sends == ProducerMetrics("P", 3, 30, failures={"A": 3, "B": 1}, latency=latency)
     topics = {"T": TopicMetrics(3), "U": TopicMetrics(), "V": TopicMetrics(failed=1)}
     assert deliveries == ConsumerMetrics("P", topics, 3)
+
+
+def test_the_sums_of_closed_clients_only_grow_however_many_groups_there_were() -> None:
+    ended: list[PartMetrics] = []
+    for number in range(300):
+        ended = with_ended(ended, ProducerMetrics(f"P{number}", sent=1, failures={"A": 1}))
+        topics = {f"T{number}": TopicMetrics(received=1), "R": TopicMetrics(received=2)}
+        ended = with_ended(ended, ConsumerMetrics(f"G{number}", topics))
+        ended = with_ended(ended, PullConsumerMetrics(f"R{number}", pulls=1))
+
+    assert len(ended) < 110
+    sends = [each for each in ended if isinstance(each, ProducerMetrics)]
+    assert sum(each.sent for each in sends) == 300
+    assert sum(each.failures["A"] for each in sends) == 300
+    members = [each for each in ended if isinstance(each, ConsumerMetrics)]
+    assert sum(topic.received for each in members for topic in each.topics.values()) == 900
+    assert {"", "G299"} <= {each.group for each in members}
+    assert sum(len(each.topics) for each in members) < 100
+    assert sum(each.pulls for each in ended if isinstance(each, PullConsumerMetrics)) == 300
+
+
+def test_a_session_keeps_the_sums_of_many_groups(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def work() -> tuple[int, int]:
+        async with session(cluster) as mq:
+            for number in range(102):
+                async with mq.producer(f"P{number}") as p:
+                    await p.send("T", b"1")
+            found = mq.metrics().producers
+            return sum(each.sent for each in found.values()), found[""].sent
+
+    broker.create("T", 1)
+    assert cluster.run(work) == (102, 2)

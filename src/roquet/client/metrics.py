@@ -122,6 +122,10 @@ class ProducerMetrics(_Metrics):
         """What remains when the producer is closed."""
         return replace(self, in_flight=0, waiting=0)
 
+    def nameless(self) -> ProducerMetrics:
+        """What counts for the sum of all groups."""
+        return replace(self, group="")
+
 
 @dataclass(frozen=True, slots=True)
 class TopicMetrics(_Metrics):
@@ -193,6 +197,13 @@ class ConsumerMetrics(_Metrics):
         """What remains when the member is closed."""
         return replace(self, in_progress=0, queues={})
 
+    def nameless(self) -> ConsumerMetrics:
+        """What counts for the sum of all groups: each has a retry topic of its own."""
+        of_all = TopicMetrics()
+        for each in self.topics.values():
+            of_all = of_all.plus(each)
+        return replace(self, group="", topics={"": of_all})
+
 
 @dataclass(frozen=True, slots=True)
 class PullConsumerMetrics(_Metrics):
@@ -210,6 +221,10 @@ class PullConsumerMetrics(_Metrics):
     def ended(self) -> PullConsumerMetrics:
         """What remains when the pull consumer is closed."""
         return self
+
+    def nameless(self) -> PullConsumerMetrics:
+        """What counts for the sum of all groups."""
+        return replace(self, group="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +254,8 @@ class ClientMetrics:
     A `Client` has its producers and consumers here, and what those did that are closed. Any other
     client has itself. All of a session have the same connections and routes.
 
-    - `producers`, `consumers`, `pull_consumers`: by group.
+    - `producers`, `consumers`, `pull_consumers`: by group. After 100 groups whose clients are all
+      closed, older ones are together in a group without name, and their topics in one without name.
     - `connections`: by address.
     - `route_ages_ms`: how long ago a name server told the route of each topic, in ms.
     """
@@ -254,7 +270,7 @@ class ClientMetrics:
 
 PartMetrics: TypeAlias = ProducerMetrics | ConsumerMetrics | PullConsumerMetrics
 ENDED_MAX: Final = 100
-"""Groups whose closed clients are remembered. An application may make a group for each job."""
+"""Groups of closed clients that are told apart. An application may make a group for each job."""
 
 
 def together(parts: Iterable[PartMetrics | None]) -> list[PartMetrics]:
@@ -267,3 +283,15 @@ def together(parts: Iterable[PartMetrics | None]) -> list[PartMetrics]:
         before = found.pop(key, None)
         found[key] = part if before is None else before.plus(part)
     return list(found.values())
+
+
+def with_ended(before: Iterable[PartMetrics], part: PartMetrics) -> list[PartMetrics]:
+    """What closed clients did, with one more of them. The oldest groups become a single one.
+
+    So the sums of all groups only grow, and a client needs no more memory for each further group.
+    """
+    parts = together([*before, part.ended()])
+    named = [each for each in parts if each.group]
+    nameless = [each for each in parts if not each.group]
+    oldest = (each.nameless() for each in named[:-ENDED_MAX])
+    return together([*nameless, *oldest, *named[-ENDED_MAX:]])

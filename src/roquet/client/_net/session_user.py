@@ -260,9 +260,9 @@ class SessionUser:
         """Keep what a guest did that is closed now."""
         part = guest._own_metrics()
         if part is not None:
-            from roquet.client.metrics import ENDED_MAX, together
+            from roquet.client.metrics import with_ended
 
-            self._ended = together([*self._ended, part.ended()])[-ENDED_MAX:]
+            self._ended = with_ended(self._ended, part)
 
     async def _on_start(self) -> None:
         """What a class adds to `start`: its session is open."""
