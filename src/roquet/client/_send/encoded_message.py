@@ -52,6 +52,8 @@ class EncodedMessage:
     is_reply: bool = False
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
+    overhead: int = 0
+    """How many bytes of the body are not of the bodies of a batch's messages."""
 
     def request(
         self, group: str, queue: MessageQueue, now_ms: int, new_topics: NewTopics = NEW_TOPICS
@@ -144,11 +146,19 @@ def encode_message(
 
 
 def encode_batch(
-    topic: str, body: bytes, unique_keys: tuple[str, ...], wait_stored: bool
+    topic: str,
+    body: bytes,
+    unique_keys: tuple[str, ...],
+    wait_stored: bool,
+    bodies_size: int | None = None,
 ) -> EncodedMessage:
-    """Encode a batch for sending. `body` has its elements, already encoded, end to end."""
+    """Encode a batch for sending. `body` has its elements, already encoded, end to end.
+
+    :param bodies_size: the size of the messages' own bodies, for whoever counts it.
+    """
     properties = join_properties({WAIT: "true" if wait_stored else "false"})
-    return EncodedMessage(topic, body, unique_keys, properties, is_batch=True)
+    overhead = 0 if bodies_size is None else len(body) - bodies_size
+    return EncodedMessage(topic, body, unique_keys, properties, is_batch=True, overhead=overhead)
 
 
 def check_batch(messages: Sequence[Message]) -> None:
@@ -194,15 +204,23 @@ def encode_batches(
                 f"a batch may have {size_max}"
             )
         if elements and size + stored_size > size_max:
-            yield _batch(messages[first], elements, unique_keys[first:index])
+            yield _batch(messages[first:index], elements, unique_keys[first:index])
             first = index
             size = 0
             elements = []
         elements.append(element)
         size += stored_size
     if elements:
-        yield _batch(messages[first], elements, unique_keys[first:])
+        yield _batch(messages[first:], elements, unique_keys[first:])
 
 
-def _batch(first: Message, elements: Iterable[bytes], unique_keys: Iterable[str]) -> EncodedMessage:
-    return encode_batch(first.topic, b"".join(elements), tuple(unique_keys), first.wait_stored)
+def _batch(
+    messages: Sequence[Message], elements: Iterable[bytes], unique_keys: Iterable[str]
+) -> EncodedMessage:
+    return encode_batch(
+        messages[0].topic,
+        b"".join(elements),
+        tuple(unique_keys),
+        messages[0].wait_stored,
+        sum(len(message.body) for message in messages),
+    )

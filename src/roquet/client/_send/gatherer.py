@@ -325,4 +325,5 @@ def _joined(sends: Sequence[_Send]) -> EncodedMessage:
         for each in sends
     )
     unique_keys = tuple(each.message.unique_keys[0] for each in sends)
-    return encode_batch(first.topic, body, unique_keys, sends[0].wait_stored)
+    bodies_size = sum(len(each.message.body) for each in sends)
+    return encode_batch(first.topic, body, unique_keys, sends[0].wait_stored, bodies_size)

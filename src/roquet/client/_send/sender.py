@@ -161,7 +161,7 @@ class Sender:
         results = await self._send(message, timeout_ms, deadline, pick)
         counters = self.counters
         counters.sent += len(results)
-        counters.sent_bytes += len(message.body)
+        counters.sent_bytes += len(message.body) - message.overhead
         unsorted_s = counters.unsorted_s
         unsorted_s.append(loop.time() - began_s)
         if len(unsorted_s) >= UNSORTED_MAX:
