@@ -142,6 +142,29 @@ def test_gathered_sends_are_counted_once_each(cluster: FakeCluster, broker: Fake
     assert (failed.sent, failed.failures) == (10, {"ResponseError": 4})
 
 
+@pytest.mark.parametrize("wait_s", [0.001, 1.0])
+def test_a_gathered_send_that_is_cancelled_is_counted_once(
+    cluster: FakeCluster, broker: FakeBroker, wait_s: float
+) -> None:
+    """Whether it is cancelled before the request leaves, or before its answer comes."""
+
+    async def work() -> ProducerMetrics:
+        async with producer(cluster, linger_ms=5, timeout_ms=60_000) as p:
+            await p.send("T", b"12")
+            cluster.sim.network.quality = LinkQuality(latency_s=(2.0, 2.0))
+            sends = [asyncio.create_task(p.send("T", b"123")) for _ in range(5)]
+            await asyncio.sleep(wait_s)
+            for each in sends[:3]:
+                each.cancel()
+            await asyncio.gather(*sends, return_exceptions=True)
+            return p.metrics().producers["P"]
+
+    broker.create("T", 1)
+    found = cluster.run(work)
+    assert (found.sent, found.sent_bytes) == (3, 2 + 2 * 3)
+    assert found.failures == {"CancelledError": 3}
+
+
 # deliveries
 
 

@@ -39,6 +39,14 @@ class SendCounters:
         """Count messages that were not stored, or of which this is not known."""
         count_failure(self.failures, error, count)
 
+    def cancelled(self, count: int, size: int) -> None:
+        """Take back messages that were stored: their sends were cancelled and count as failed.
+
+        :param size: of their bodies together.
+        """
+        self.sent -= count
+        self.sent_bytes -= size
+
 
 def count_failure(failures: dict[str, int], error: BaseException, count: int = 1) -> None:
     """Count an error by its name."""

@@ -271,6 +271,10 @@ class Gatherer:
             for each in sends:
                 each.fail(error)
             return
+        cancelled = [each for each in sends if each.result.done()]
+        if cancelled:
+            size = sum(len(each.message.body) for each in cancelled)
+            self._sender.counters.cancelled(len(cancelled), size)
         for each, result in zip(sends, results, strict=True):
             if not each.result.done():
                 each.result.set_result([result])
