@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import inf
 
@@ -24,7 +24,7 @@ from roquet.client.metrics import (
 )
 from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import ClientStateError, MessageError, ResponseError, RoquetError
-from roquet.protocol.records.message import Message
+from roquet.protocol.records.message import Message, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 from tests.client.consumers import consumer, fill, ordered, queue
@@ -163,6 +163,27 @@ def test_a_gathered_send_that_is_cancelled_is_counted_once(
     found = cluster.run(work)
     assert (found.sent, found.sent_bytes) == (3, 2 + 2 * 3)
     assert found.failures == {"CancelledError": 3}
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+def test_a_send_whose_queue_function_fails_is_not_counted(
+    cluster: FakeCluster, broker: FakeBroker, linger_ms: int
+) -> None:
+    def fail(_: Sequence[MessageQueue]) -> MessageQueue:
+        raise KeyError("no such customer")
+
+    async def work() -> ProducerMetrics:
+        async with producer(cluster, linger_ms=linger_ms) as p:
+            with pytest.raises(KeyError):
+                await p.send("T", b"1", queue=fail)
+            with pytest.raises(MessageError, match="it must return one of the queues"):
+                await p.send("T", b"1", queue=lambda _: queue(99))
+            with pytest.raises(MessageError):
+                await p.send_batch([Message("T", b"1")], queue=lambda _: queue(99))
+            return p.metrics().producers["P"]
+
+    broker.create("T", 1)
+    assert cluster.run(work).failures == {}
 
 
 # deliveries

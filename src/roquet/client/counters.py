@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
+from roquet.errors import MessageError, RoquetError
+
 BOUNDS_MS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 10e3)
 """The upper ends of the buckets of a latency, each included; the last bucket has no end."""
 UNSORTED_MAX: Final = 1000
@@ -36,8 +38,15 @@ class SendCounters:
         self.unsorted_s.clear()
 
     def failed(self, error: BaseException, count: int = 1) -> None:
-        """Count messages that were not stored, or of which this is not known."""
-        count_failure(self.failures, error, count)
+        """Count messages that were not stored, or of which this is not known.
+
+        Arguments that cannot be used, and exceptions of an application's selector, do not count.
+        """
+        if isinstance(error, MessageError):
+            return
+        # A cancellation is no `Exception`.
+        if isinstance(error, RoquetError) or not isinstance(error, Exception):
+            count_failure(self.failures, error, count)
 
     def cancelled(self, count: int, size: int) -> None:
         """Take back messages that were stored: their sends were cancelled and count as failed.

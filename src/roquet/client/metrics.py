@@ -95,9 +95,10 @@ class ProducerMetrics(_Metrics):
 
     - `sent`: messages that brokers stored. `sent_bytes`: their bodies, as they were sent.
     - `sent_one_way`: messages that were sent one-way.
-    - `failures`: messages whose send failed, by the name of the error. Those that no broker was
-      asked to store, as their arguments cannot be used, are not counted. A send that is cancelled
-      counts as `CancelledError`, and not as sent, though the message may be stored.
+    - `failures`: messages whose send failed, by the name of the error. Those whose arguments cannot
+      be used are not counted, nor those whose queue function raised. A send that is cancelled
+      counts as `CancelledError`, and not as sent, though the message may be stored. One that has no
+      time, as with `timeout_ms=0`, counts as `CallTimeout`.
     - `retries`: tries after the first.
     - `latency`: of the requests that succeeded, with all their tries and the wait for a slot. A
       batch is one request, and so are sends that `linger_ms` gathered.
