@@ -153,6 +153,28 @@ def test_a_host_that_nobody_hears_of_is_given_up_after_the_time_of_the_call(
     run(cluster, work)
 
 
+def test_a_route_that_another_task_asks_for_in_a_close_has_the_time_of_the_close(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """All callers share its request, and the close may be one of them."""
+
+    async def work(session: Session) -> None:
+        async def refresh() -> None:
+            await asyncio.sleep(4)
+            await session.routes.refresh_soon("T")
+
+        await session.routes.route("T")
+        cluster.sim.network.partition(cluster.name_server_host.address, CLIENT)
+        began = cluster.sim.now_s
+        refreshing = asyncio.create_task(refresh())
+        with session.closing():
+            await refreshing
+        assert cluster.sim.now_s - began == pytest.approx(5, abs=0.02)
+
+    broker.create("T", 1)
+    run(cluster, work)
+
+
 def test_a_one_way_request_opens_a_connection_again(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

@@ -54,14 +54,14 @@ class Session:
         self.client_id = config.client_id or new_client_id(self.runtime.random, config.unit_name)
         self.unit_mode = config.unit_mode
         self.tasks = Tasks()
-        self.name_servers = NameServers(config.addresses, self.call, self.runtime.random)
+        self.name_servers = NameServers(config.addresses, self._call_shared, self.runtime.random)
         url = config.address_server
         self._address_server = None if url is None else AddressServer(url, config.unit_name)
         self.routes = RouteTable(self.name_servers, self.tasks)
         self.brokers = BrokerCalls(self.call, self.call_all, self.routes)
         self.queues = QueueCalls(self.call, self.brokers)
         heartbeat_s = config.heartbeat_ms / 1000
-        self.membership = Heartbeats(self.client_id, self._call_member, self.routes, heartbeat_s)
+        self.membership = Heartbeats(self.client_id, self._call_shared, self.routes, heartbeat_s)
         self._refresh_period_s = config.poll_name_server_ms / 1000
         requests = BrokerRequests(self.membership.producers, self.membership.consumers)
         self.replies = Replies(self.runtime, self.names)
@@ -167,10 +167,11 @@ class Session:
             self._answered(address)
         return response
 
-    async def _call_member(self, address: str, request: Command, timeout_ms: int) -> Command:
-        """Send a heartbeat or an unregistration. Raises as `call`.
+    async def _call_shared(self, address: str, request: Command, timeout_ms: int) -> Command:
+        """Make a call that several tasks may wait for. Raises as `call`.
 
-        A close waits for heartbeats, whoever began them: while there is one, its limit counts.
+        A close waits for heartbeats and routes, whoever began to ask: while there is a close, its
+        limit counts.
         """
         if not self._close_ends:
             return await self.call(address, request, timeout_ms)
