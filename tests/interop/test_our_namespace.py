@@ -13,7 +13,7 @@ from roquet.protocol.records.message import Message
 from tests.interop.ground import BROKER
 from tests.interop.scene import Producer as SceneProducer
 from tests.interop.scene import Scene
-from tests.interop.taken import take
+from tests.interop.taken import take, until
 
 pytestmark = pytest.mark.interop
 
@@ -64,12 +64,13 @@ async def test_members_of_both_share_a_group(scene: Scene) -> None:
         def share() -> set[int]:
             return {queue.queue_id for queue in consumer.assigned() if queue.topic == topic}
 
-        def are_divided() -> bool:
-            return (
-                len(share()) == 2 and java.assigned(f"{TENANT}%{topic}") == {0, 1, 2, 3} - share()
-            )
+        await until(lambda: len(share()) == 2)
+        rest = {0, 1, 2, 3} - share()
 
-        await asyncio.to_thread(scene.wait, are_divided, "two queues for each")
+        def has_the_rest() -> bool:
+            return bool(java.assigned(f"{TENANT}%{topic}") == rest)
+
+        await asyncio.to_thread(scene.wait, has_the_rest, "the other two queues")
 
 
 async def test_java_replies_to_our_request_and_we_to_java_s(scene: Scene) -> None:
