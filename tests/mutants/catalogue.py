@@ -44,9 +44,19 @@ _ACKNOWLEDGING: Final = (
     Mutant(
         "SEND_OK does not wait for a slave",
         "broker/delivery/ack_gate.py",
-        "return not held.needs_slave or self._replicated_to >= held.end",
+        "return not held.needs_slave or self._has_copy(held)",
         "return True",
         ("tests/broker/delivery/test_ack_gate.py", "tests/simulation/test_master_crash.py"),
+    ),
+    Mutant(
+        "an empty slave acknowledges what is older than its copy",
+        "replication/server.py",
+        """            if begin < end:
+                return True
+""",
+        """            return True
+""",
+        ("tests/replication/test_server.py", "tests/simulation/test_slave_crash.py"),
     ),
     Mutant(
         "a sync of the log syncs nothing",

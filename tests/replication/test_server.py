@@ -327,6 +327,32 @@ async def test_a_byte_that_the_log_does_not_have_has_no_age() -> None:
         assert its.server.age_ms(len(LOG)) == 0
 
 
+async def test_an_empty_slave_says_nothing_of_records_before_its_copy() -> None:
+    """They may be in no other copy: a SYNC_MASTER must not acknowledge them by its reports."""
+    async with Master() as its:
+        its.log.append(bytes(FILE_SIZE))
+        full, empty = its.connect(), its.connect()
+        full.sendall(report(1000))
+        await until(lambda: its.server.slave_count == 1)
+        empty.sendall(report(0))
+        await until(lambda: its.server.slave_count == 2)
+        empty.sendall(report(FILE_SIZE + 100))
+        await until(lambda: its.server.replicated_to == FILE_SIZE + 100)
+        ends = (1000, 1001, FILE_SIZE, FILE_SIZE + 1, FILE_SIZE + 100, FILE_SIZE + 101)
+        has = [its.server.has_copy(end) for end in ends]
+        assert has == [True, False, False, True, True, False]
+
+        empty.close()
+        await until(lambda: its.server.slave_count == 1)
+        assert not its.server.has_copy(FILE_SIZE + 1)
+        again = its.connect()
+        again.sendall(report(FILE_SIZE + 100))
+        await until(lambda: its.server.slave_count == 2)
+        assert [its.server.has_copy(end) for end in ends] == has
+        for peer in (full, again):
+            peer.close()
+
+
 async def test_the_furthest_slave_says_up_to_where_the_log_is_replicated() -> None:
     async with Master() as its:
         peers = [its.connect() for _ in range(2)]

@@ -56,7 +56,8 @@ class Slave:
     :param heard_ms: when the slave sent its last report (event loop's clock, as all times here).
     :param sent_ms: when the last frame was sent.
     :param next_offset: the physical offset of the next byte to send.
-    :param acked: the slave has every byte before this physical offset.
+    :param begin: a slave that was empty has nothing before this physical offset; 0 for others.
+    :param acked: the slave has every byte from `begin` to this physical offset.
     :param is_writing: frames are still in the write buffer; the slave's pace decides for how long.
     :param advanced_ms: when `acked` last grew, or the slave last had the whole log.
     """
@@ -67,6 +68,7 @@ class Slave:
     log_end: int
     heard_ms: int
     sent_ms: int
+    begin: int = 0
     phase: Phase = Phase.JOINING
     next_offset: int = NOTHING
     acked: int = NOTHING
@@ -208,9 +210,14 @@ def _reported(slave: Slave, offset: int, now_ms: int) -> Step:
 
 def _join(slave: Slave, offset: int, now_ms: int) -> Step:
     """Begin to send: from the last segment to an empty slave, else from the reported offset."""
-    begin = offset or (slave.log_end - slave.log_end % slave.file_size)
+    begin = slave.begin if offset else slave.log_end - slave.log_end % slave.file_size
     joined = replace(
-        slave, phase=Phase.STREAMING, next_offset=begin, acked=offset, advanced_ms=now_ms
+        slave,
+        begin=begin,
+        phase=Phase.STREAMING,
+        next_offset=offset or begin,
+        acked=offset,
+        advanced_ms=now_ms,
     )
     joined, actions = _send(joined, now_ms)
     return joined, [Acked(offset), *actions] if joined.phase is Phase.STREAMING else actions

@@ -11,6 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
+from roquet.common.bounded_dict import BoundedDict
 from roquet.common.limited_log import LimitedLog, without_numbers
 from roquet.common.listeners import Listeners
 from roquet.common.loop_time import now_ms
@@ -88,6 +89,11 @@ class HaServer:
         self.admission = admission or Admission()
         self.replicated_to = NOTHING
         self.slave_count = 0
+        self._copies: list[tuple[int, int]] = []
+        """What streaming slaves have: from one physical offset to another, the furthest first."""
+        self._begins: BoundedDict[str, int] = BoundedDict(DISCONNECTED_MAX)
+        """By host: where the copy of a slave begins that was empty. It may report again, over
+        another connection, while a send waits that is older than its copy."""
         self._connections: dict[_SlaveConnection, None] = {}
         self._disconnected: dict[str, tuple[SlaveFollow, int]] = {}
         self._log_age = LogAgeSamples()
@@ -182,16 +188,38 @@ class HaServer:
         """
         text = "slave joined, its reports now count for SYNC_MASTER acknowledgements: "
         text += "peer=%s acked=%d"
+        if connection.slave.begin:
+            self._begins[connection.host] = connection.slave.begin
         kind, acked = f"joined {connection.host}", connection.slave.acked
         self._limited_log.tell(logging.INFO, kind, text, connection.address, acked)
 
     def moved(self) -> None:
-        """Update `slave_count` and `replicated_to` after a slave joined, reported or left."""
+        """Update what slaves have after one of them joined, reported or left."""
         streaming = [
-            each for each in self._connections if each.slave.phase is master.Phase.STREAMING
+            (-each.slave.acked, each.slave.begin)
+            for each in self._connections
+            if each.slave.phase is master.Phase.STREAMING
         ]
+        self._copies = [(begin, -acked) for acked, begin in sorted(streaming)]
         self.slave_count = len(streaming)
-        self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
+        self.replicated_to = self._copies[0][1] if self._copies else NOTHING
+
+    def has_copy(self, end: int) -> bool:
+        """Whether a slave that is streaming now has the record that ends at physical offset `end`.
+
+        A slave that was empty begins with the master's last segment. Its reports say nothing about
+        records before that: they may be in no other copy yet. No record crosses a segment's end.
+        """
+        for begin, acked in self._copies:
+            if acked < end:
+                return False
+            if begin < end:
+                return True
+        return False
+
+    def begin_of(self, host: str) -> int:
+        """Where the copy of the slave on a host begins, as far as this master knows."""
+        return self._begins.get(host, 0)
 
     def note_end(self, connection: _SlaveConnection, last: SlaveFollow) -> None:
         """Log and remember the end of a connection.
@@ -290,7 +318,13 @@ class _SlaveConnection(asyncio.Protocol):
         self.address = f"{self.host}:{port}"
         log, now = self._log, now_ms()
         self.slave = master.Slave(
-            self._server.rules, log.file_size, log.start, log.end, heard_ms=now, sent_ms=now
+            self._server.rules,
+            log.file_size,
+            log.start,
+            log.end,
+            heard_ms=now,
+            sent_ms=now,
+            begin=self._server.begin_of(self.host),
         )
         self._is_admitted = self._server.opened(self)
         if not self._is_admitted:

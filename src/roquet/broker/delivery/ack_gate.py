@@ -35,7 +35,11 @@ class ConnectedSlaves(Protocol):
 
     @property
     def replicated_to(self) -> int:
-        """The physical offset up to which at least one live slave has the log."""
+        """The highest physical offset that a live slave has acknowledged."""
+        ...
+
+    def has_copy(self, end: int) -> bool:
+        """Whether a live slave has the record that ends at the physical offset `end`."""
         ...
 
     @property
@@ -167,11 +171,10 @@ class AckGate:
     def _is_safe(self, held: _Held) -> bool:
         if self._flushes and self._log.flushed_to < held.end:
             return False
-        return not held.needs_slave or self._replicated_to >= held.end
+        return not held.needs_slave or self._has_copy(held)
 
-    @property
-    def _replicated_to(self) -> int:
-        return 0 if self._slaves is None else self._slaves.replicated_to
+    def _has_copy(self, held: _Held) -> bool:
+        return self._slaves is not None and self._slaves.has_copy(held.end)
 
     def advance(self) -> None:
         """Send the held answers whose promises are kept; called after flushes and slave reports."""
@@ -218,6 +221,7 @@ class AckGate:
     def expire(self) -> None:
         """Send the held answers whose time is over, with the code of the promise not kept."""
         now_ms = self._now_ms()
+        count = len(self._for_slave)
         for waiting in (self._for_slave, self._for_disk):
             while waiting:
                 held = waiting[0]
@@ -228,13 +232,11 @@ class AckGate:
                 held.connection.send(
                     self._with_miss(held.answer, code, remark) if held.reports_miss else held.answer
                 )
+        if len(self._for_slave) < count:
+            self.advance()  # a slave that was empty may have those behind one that it lacks
 
     def _overdue(self, held: _Held, waited_ms: int) -> tuple[ResponseCode | None, str]:
-        if (
-            held.needs_slave
-            and waited_ms >= self._slave_timeout_ms
-            and self._replicated_to < held.end
-        ):
+        if held.needs_slave and waited_ms >= self._slave_timeout_ms and not self._has_copy(held):
             return ResponseCode.FLUSH_SLAVE_TIMEOUT, self._why_late(held, waited_ms)
         if (
             self._flushes
@@ -250,7 +252,10 @@ class AckGate:
         stored = f"the message is stored, but after {waited_ms} ms"
         if not self._slaves.slave_count:
             return f"{stored} {self._slaves.why_no_slave}"
-        return f"{stored} the nearest slave is {held.end - self._replicated_to} bytes behind it"
+        behind = held.end - self._slaves.replicated_to
+        if behind <= 0:
+            return f"{stored} the slaves that have it are gone, and the one that is there was empty"
+        return f"{stored} the nearest slave is {behind} bytes behind it"
 
     def _with_miss(self, answer: bytes, code: ResponseCode, remark: str) -> bytes:
         """The encoded answer with another code and remark; a code other than SUCCESS stays."""

@@ -73,7 +73,7 @@ async def hand_over(server: HaServer) -> None:
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(HAND_OVER_S):
-            while server.slave_count and server.replicated_to < server.log.end:
+            while server.slave_count and not server.has_copy(server.log.end):
                 await asyncio.sleep(HAND_OVER_LOOK_S)
     server.log_why_closing("a sync of the master's store has failed, the master ends")
 
