@@ -181,11 +181,7 @@ class Sender:
                         message.topic, deadline
                     )
                 except (RouteNotFound, ConnectionClosed, CallTimeout) as error:
-                    # A master that restarts is missing for a moment. If it is the only one, its
-                    # topics are, too, and look like those that nobody has created.
-                    if tries is None and (
-                        isinstance(error, NotWritable) or not isinstance(error, RouteNotFound)
-                    ):
+                    if tries is None and not _may_be_restarting(error):
                         raise
                     tries = tries or Tries(deadline, self._rules.retries)
                     tries.failed(error)
@@ -207,10 +203,7 @@ class Sender:
                         held = slots
                     try:
                         results = await self._try(message, queue, topic_route, deadline)
-                        may_be_doubled = (
-                            self._rules.retries_not_stored and not pick and not _is_half(message)
-                        )
-                        if not may_be_doubled or _are_stored(results):
+                        if pick or not self._may_double(message, results):
                             return results
                         tries = tries or Tries(deadline, self._rules.retries)
                         return await self._try_elsewhere(message, topic_route, results, tries)
@@ -224,10 +217,7 @@ class Sender:
                 is_broker_left = (
                     queue is not None
                     and pick is None
-                    and any(
-                        other.broker_name not in tries.failed_brokers
-                        for other in topic_route.queues
-                    )
+                    and not tries.failed_brokers.issuperset(topic_route.broker_names)
                 )
                 if held is not None and self._rules.max_in_flight > 1:
                     held.leave()
@@ -237,6 +227,10 @@ class Sender:
             if held is not None:
                 held.leave()
 
+    def _may_double(self, message: EncodedMessage, results: Sequence[SendResult]) -> bool:
+        """Whether another broker may get the message, too, as this one has it, but not safely."""
+        return self._rules.retries_not_stored and not _are_stored(results) and not _is_half(message)
+
     def _least_busy(
         self, topic_route: TopicRoute, queue: MessageQueue, failed: Set[str]
     ) -> MessageQueue:
@@ -244,7 +238,7 @@ class Sender:
 
         A broker that became silent would otherwise get its share of all sends.
         """
-        names = {each.broker_name for each in topic_route.queues}
+        names = topic_route.broker_names
         least = min(
             sorted(names - failed or names),
             key=lambda name: (self._slots[name].waiting, self._slots[name].inside),
@@ -333,7 +327,7 @@ class Sender:
         if self._faults is None:
             return topic_route.round_robin.next(queues, failed)
         avoided = failed | self._faults.avoided(now_s() * 1000)
-        names = {queue.broker_name for queue in queues}
+        names = topic_route.broker_names
         if names <= avoided:
             # A slow broker is better than one that failed in this send.
             best = self._faults.least_bad(names - failed or names)
@@ -394,6 +388,14 @@ class Sender:
         )
         await self._session.notify(address, request, max(1, _left_ms(deadline)))
         self.counters.sent_one_way += 1
+
+
+def _may_be_restarting(error: RoquetError) -> bool:
+    """Whether a topic may lack a route because its brokers are restarting.
+
+    If they are the only ones, their topics look like those that nobody has created.
+    """
+    return isinstance(error, RouteNotFound) and not isinstance(error, NotWritable)
 
 
 def _left_ms(deadline: float) -> int:

@@ -34,6 +34,10 @@ class TopicRoute:
     round_robin: RoundRobin
     _masters: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def broker_names(self) -> set[str]:
+        return {queue.broker_name for queue in self.queues}
+
     def master(self, queue: MessageQueue) -> str:
         """The address of a queue's master.
 
