@@ -41,6 +41,11 @@ class PageRun:
                     self.files.append(block.title)
                 else:
                     self._run(code_of(block, text), runner)
+        shared = self._namespace.get("shared")
+        if callable(shared):
+            # A page leaves its shared blocking client open, as a server does. It would log that the
+            # cluster is gone, in the middle of a later test.
+            shared().close()
 
     def value(self, name: str) -> Any:
         """What the blocks left under that name."""
