@@ -77,11 +77,13 @@ class MessageStream:
 
         :param timeout_ms: how long to wait for the first message; the list is empty after that.
         """
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                message = await self.next()
-        except TimeoutError:
-            return []
+        message = self.next_here()
+        if message is None:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    message = await self.next()
+            except TimeoutError:
+                return []
         messages: list[ReceivedMessage] = []
         size = 0
         while message is not None:
@@ -101,7 +103,7 @@ class MessageStream:
 
     def _open(self, delivery: Delivery) -> ReceivedMessage | None:
         """Decode the body of a message; None if it cannot be decoded."""
-        began_s = now_s()
+        began_s = (delivery.process_queue.clock or now_s)()
         try:
             message = delivery.message(
                 self._failed,
