@@ -407,7 +407,7 @@ class Consumer(SessionUser):
         messages = await self.get_many(max_messages, timeout_ms)
         try:
             yield messages
-        except Exception:
+        except Exception:  # of the application's block
             log.exception("batch failed: group=%s messages=%d", self._group, len(messages))
             for message in messages:
                 message.retry()

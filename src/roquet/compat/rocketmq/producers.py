@@ -246,7 +246,7 @@ class TransactionMQProducer(Producer):
             try:
                 outcome = local_execute(ReceivedMessage.of_sent(sent, message_id), user_args)
                 return _STATE_OF[TransactionStatus(outcome)]
-            except Exception:
+            except Exception:  # of the application's function
                 log.exception(
                     "local transaction failed, the broker asks later: transaction=%s", message_id
                 )
