@@ -109,6 +109,8 @@ class FakeBroker:
         self.pull_max = 32
         self.holds = True
         self.is_behind = False
+        self.commits_late_s = 0.0
+        """How long after a pull its offset is stored: Apache's does that in another thread."""
         self.damaged: set[bytes] = set()
         """Bodies whose first byte is another one on the drive, with the checksum of what was
         sent.
@@ -244,7 +246,12 @@ class FakeBroker:
         flags = int(fields["sysFlag"])
         if flags & COMMIT_OFFSET:
             key = fields["consumerGroup"], fields["topic"], int(fields["queueId"])
-            self.offsets[key] = int(fields["commitOffset"])
+            offset = int(fields["commitOffset"])
+            if self.commits_late_s:
+                loop = self._cluster.sim.loop
+                loop.call_later(self.commits_late_s, self.offsets.__setitem__, key, offset)
+            else:
+                self.offsets[key] = offset
         answer = self._fetch(request)
         if self.is_behind:
             return self._pulled(

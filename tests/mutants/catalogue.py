@@ -664,8 +664,22 @@ _CONSUMING: Final = (
     Mutant(
         "closing stores offsets that the application did not commit",
         "client/_consume/assignment.py",
-        "        if self._context.auto_commit:\n            await attempt(\n",
-        "        if True:\n            await attempt(\n",
+        "        if self._context.auto_commit:\n            await attempt(self._commit",
+        "        if True:\n            await attempt(self._commit",
+        ("tests/client/_consume/test_commit.py",),
+    ),
+    Mutant(
+        "the last commit of a queue may be undone by its last pull",
+        "client/_consume/assignment.py",
+        "            await asyncio.sleep(wait_s)",
+        "            pass",
+        ("tests/client/_consume/test_commit.py",),
+    ),
+    Mutant(
+        "a commit that a pull undid is not repeated",
+        "client/_consume/assignment.py",
+        "            self._offsets.distrust(queue)",
+        "            pass",
         ("tests/client/_consume/test_commit.py",),
     ),
     Mutant(

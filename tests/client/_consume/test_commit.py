@@ -61,6 +61,66 @@ def test_nothing_is_stored_but_by_commit(
     )
 
 
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_a_pull_under_way_does_not_undo_the_last_commit(
+    cluster: FakeCluster, broker: FakeBroker, is_ordered: bool
+) -> None:
+    """The next pull leaves while the message is handled, with the offset from before it."""
+    broker.commits_late_s = 0.01
+
+    async def consume() -> None:
+        for number in range(3):
+            async with consumer(cluster, ordered=is_ordered) as c:
+                await asyncio.sleep(1)
+                broker.store("T", 0, b"%d" % number)
+                assert await bodies(c, 1) == [b"%d" % number]
+
+    fill(broker, 0)
+    cluster.run(consume)
+    cluster.sim.run_for(1)
+    assert stored(broker) == {0: 3}
+
+
+def test_a_commit_that_a_pull_undid_is_repeated(cluster: FakeCluster, broker: FakeBroker) -> None:
+    """By the application's own commit, too; and it does not wait for the pull."""
+    broker.commits_late_s = 0.01
+
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            await bodies(c, 2)
+            broker.store("T", 0, b"last")
+            await bodies(c, 1)
+            began_s = cluster.sim.now_s
+            await c.commit()
+            assert cluster.sim.now_s - began_s < broker.commits_late_s
+            assert stored(broker) == {0: 3}
+            await asyncio.sleep(0.1)
+            assert stored(broker) == {0: 2}
+            await asyncio.sleep(5)
+            assert stored(broker) == {0: 3}
+
+    fill(broker, 2)
+    cluster.run(consume)
+
+
+def test_a_pull_from_before_a_seek_does_not_undo_it(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    broker.commits_late_s = 0.01
+
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            await bodies(c, 3)
+            broker.store("T", 0, b"last")
+            await bodies(c, 1)
+            await c.seek(queue(0), 0)
+        await asyncio.sleep(1)
+        assert stored(broker) == {0: 0}
+
+    fill(broker, 3)
+    cluster.run(consume)
+
+
 def test_what_was_not_committed_comes_again(cluster: FakeCluster, broker: FakeBroker) -> None:
     async def consume() -> None:
         async with consumer(cluster, auto_commit=False) as c:

@@ -282,6 +282,20 @@ async def test_what_the_filter_drops_counts_as_consumed(
 # ways to take messages
 
 
+async def test_a_close_right_after_the_last_message_leaves_its_offset(
+    target: Target, topic: str, group: str
+) -> None:
+    """The next pull has just left with the offset from before it; Apache's broker stores it late."""
+    async with target.producer() as producer, target.reader() as reader:
+        for number in range(10):
+            await producer.send(topic, b"%d" % number)
+            async with target.consumer(group, topic) as consumer:
+                (message,) = await take(consumer, 1)
+            assert message.body == b"%d" % number
+            (queue,) = await reader.queues(topic)
+            assert await reader.committed(group, queue) == number + 1
+
+
 async def test_asking_for_the_next_message_acknowledges_the_one_before(
     target: Target, topic: str, group: str
 ) -> None:

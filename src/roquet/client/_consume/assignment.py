@@ -162,7 +162,7 @@ class Assignment:
         self._run(queue, running.fetcher)
         self._offsets.forget(queue)
         if self._context.auto_commit:
-            await self._offsets.commit(queue, running.fetcher.consumer_offset)
+            await self._commit(queue, running.fetcher)
             await self._offsets.persist()
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
@@ -172,10 +172,7 @@ class Assignment:
         """
         fetchers = self._with_offsets()
         if offsets is None:
-            work = [
-                self._offsets.commit(queue, fetcher.consumer_offset)
-                for queue, fetcher in fetchers.items()
-            ]
+            work = [self._commit(queue, fetcher) for queue, fetcher in fetchers.items()]
         else:
             for queue, offset in offsets.items():
                 if queue not in fetchers:
@@ -343,7 +340,7 @@ class Assignment:
         if self._calls is not None:
             await self._tell_revoked(self._calls, dropped)
         if stores and not is_lost:
-            await self._store_all(dropped)
+            await self._store_all(dropped, is_last=True)
         for queue in dropped:
             self._offsets.forget(queue)
         if self._locks is not None:
@@ -374,7 +371,7 @@ class Assignment:
             async with asyncio.timeout(BUSY_S_MAX):
                 await _idle(fetcher)
             if self._giving_back[queue] is not None and locks.has(queue):
-                await self._store(queue, fetcher)
+                await self._store_last(queue, fetcher)
                 self._offsets.forget(queue)
         except TimeoutError:
             log.warning(
@@ -391,18 +388,33 @@ class Assignment:
         """Store the offsets of all queues; failures are logged and retried at the next call."""
         await self._store_all(self._running)
 
-    async def _store_all(self, queues: Mapping[MessageQueue, Running]) -> None:
+    async def _store_all(
+        self, queues: Mapping[MessageQueue, Running], *, is_last: bool = False
+    ) -> None:
+        store = self._store_last if is_last else self._store
         await asyncio.gather(
-            *(self._store(queue, running.fetcher) for queue, running in list(queues.items()))
+            *(store(queue, running.fetcher) for queue, running in list(queues.items()))
         )
         await attempt(self._offsets.persist(), "saving offsets")
 
     async def _store(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
         if self._context.auto_commit:
-            await attempt(
-                self._offsets.commit(queue, fetcher.consumer_offset),
-                f"storing the offset of {queue}",
-            )
+            await attempt(self._commit(queue, fetcher), f"storing the offset of {queue}")
+
+    async def _commit(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
+        await self._offsets.commit(queue, fetcher.consumer_offset)
+        if fetcher.may_be_overwritten_s():
+            self._offsets.distrust(queue)
+
+    async def _store_last(self, queue: MessageQueue, fetcher: QueueFetcher) -> None:
+        """Store the offset of a queue that is given back, after all that its last pull may store.
+
+        There is no later commit that would mend it, and the next member would get messages again.
+        """
+        wait_s = fetcher.may_be_overwritten_s()
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        await self._store(queue, fetcher)
 
     async def _store_given_back(self, fetchers: Mapping[MessageQueue, QueueFetcher | None]) -> None:
         """Store the offsets of queues that were being given back when this member began to leave.
@@ -411,7 +423,7 @@ class Assignment:
         """
         await asyncio.gather(
             *(
-                self._store(queue, fetcher)
+                self._store_last(queue, fetcher)
                 for queue, fetcher in fetchers.items()
                 if fetcher is not None
                 and self._giving_back.get(queue) is fetcher

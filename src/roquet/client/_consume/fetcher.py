@@ -30,6 +30,7 @@ from roquet.common.failure_streak import FailureStreak
 from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
 from roquet.protocol.bodies.tables import Route, Subscription
+from roquet.protocol.headers.pull import COMMIT_OFFSET
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.command import Command
@@ -45,6 +46,11 @@ BUSY_CHECK_S: Final = 0.1
 """Period of the checks whether the application has settled a message."""
 END_VALID_S: Final = 5.0
 """How long the end of a queue that a pull told counts as known."""
+HANDLED_S: Final = 0.05
+"""How long a broker may take until it has stored the offset that a pull carries. Apache's handles
+pulls and commits in different threads, so that a commit sent just after a pull can be stored before
+it. Of 120 consumers that settled their last message and closed at once, 118 ended so; with 1 ms in
+between none did."""
 
 
 class QueueFetcher:
@@ -76,6 +82,8 @@ class QueueFetcher:
         self._position = PullPosition(start)
         self._end: tuple[int, float] | None = None
         """The end of the queue that a master told last, and when (time of the event loop)."""
+        self._carried: tuple[int, float] | None = None
+        """The offset that the pull under way carries to be stored, and when it was sent."""
         self._is_paused = False
         self._is_waiting = waits
         self._former: list[ProcessQueue] = []
@@ -170,6 +178,12 @@ class QueueFetcher:
         """The offset to store for the group now."""
         return self.process_queue.consumer_offset
 
+    def may_be_overwritten_s(self) -> float:
+        """For how many seconds the pull under way may still replace an offset committed now."""
+        if self._carried is None or self._carried[0] == self.consumer_offset():
+            return 0
+        return max(0, self._carried[1] + HANDLED_S - now_s())
+
     def state(self) -> QueueState:
         process_queue = self.process_queue
         last = process_queue.consumer_offset + process_queue.span
@@ -240,6 +254,7 @@ class QueueFetcher:
         at, response = await self._context.session.brokers.first(
             self._queue, self._ask, self._addresses
         )
+        self._carried = None
         self._pulled_ms = self._context.session.runtime.now_ms()
         result = pull_result(response, at.address, self.subscription)
         if at.is_master:
@@ -265,6 +280,8 @@ class QueueFetcher:
         commits = self._context.auto_commit and not self._context.broadcast
         commit_offset = self.process_queue.consumer_offset if commits else 0
         flags = sys_flag(at, commit_offset)
+        if flags & COMMIT_OFFSET:
+            self._carried = commit_offset, now_s()
         request = pull_request(
             self._context.group,
             self._queue,

@@ -96,6 +96,9 @@ class LocalOffsets:
         self._has_changes = True
         await attempt(self.persist(), "saving offsets")
 
+    def distrust(self, queue: MessageQueue) -> None:
+        """Do nothing: no pull stores an offset in the file."""
+
     def last_stored(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
 

@@ -58,6 +58,9 @@ class OffsetStore(Protocol):
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Store `offset`, even if it is lower than the stored one."""
 
+    def distrust(self, queue: MessageQueue) -> None:
+        """Let the next `commit` store even the same offset: a pull may have replaced it."""
+
     def last_stored(self, queue: MessageQueue) -> int | None:
         """The offset that `commit` or `reset` stored last since `forget`; None if none did."""
 
@@ -70,10 +73,10 @@ class OffsetStore(Protocol):
 
 @dataclass(slots=True)
 class _Stored:
-    """The offset of a queue that a broker is known to have; whether only a slave has it."""
+    """The offset of a queue that was stored last; whether it must be stored once more."""
 
     offset: int = -1
-    only_on_slave: bool = False
+    is_unsure: bool = False
 
 
 class BrokerOffsets:
@@ -143,12 +146,13 @@ class BrokerOffsets:
         async with self._turns[queue]:
             stored = self._stored.setdefault(queue, _Stored())
             offset = current_offset()
-            if offset < stored.offset or (offset == stored.offset and not stored.only_on_slave):
+            if offset < stored.offset or (offset == stored.offset and not stored.is_unsure):
                 return
             at, stored.offset = await self._session.queues.commit(
                 self._group, queue, current_offset, TIMEOUT_MS
             )
-            stored.only_on_slave = not at.is_master
+            # A slave overwrites its offsets with the master's, as soon as that is back.
+            stored.is_unsure = not at.is_master
 
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Commit `offset`, even if it is lower than the stored one.
@@ -157,6 +161,11 @@ class BrokerOffsets:
         """
         self.forget(queue)
         await self.commit(queue, lambda: offset)
+
+    def distrust(self, queue: MessageQueue) -> None:
+        stored = self._stored.get(queue)
+        if stored is not None:
+            stored.is_unsure = True
 
     def last_stored(self, queue: MessageQueue) -> int | None:
         stored = self._stored.get(queue)
