@@ -164,6 +164,64 @@ def test_any_damage_leaves_a_record_or_a_corrupt_one(data: st.DataObject) -> Non
         assert error.at < len(damaged)  # noqa: PT017 - both outcomes are right
 
 
+def one_by_one(data: bytes) -> list[Record] | tuple[str, int]:
+    """What `decode` makes of each record; of a damaged one the error and its place."""
+    found: list[Record] = []
+    at = 0
+    try:
+        while at < len(data):
+            found.append(decode(data, at))
+            at += layout.size_and_magic(data, at)[0]
+    except CorruptRecord as error:
+        return str(error), error.at
+    return found
+
+
+def all_at_once(data: bytes) -> list[Record] | tuple[str, int]:
+    try:
+        return list(decode_all(data))
+    except CorruptRecord as error:
+        return str(error), error.at
+
+
+@given(records, st.integers(3, 6), st.data())
+def test_records_of_the_same_size_are_those_that_are_decoded_one_by_one(
+    first: Record, count: int, data: st.DataObject
+) -> None:
+    """They are unpacked in one step, be they whole, damaged, of 5.x or with other hosts."""
+    stored = bytearray(first.encode() * count)
+    size = len(stored) // count
+    if data.draw(st.booleans(), "of 5.x"):
+        for at in range(0, len(stored), size):
+            stored[at + 4 : at + 8] = layout.MAGIC_V2.to_bytes(4, "big")
+    for at in data.draw(st.lists(st.integers(0, len(stored) - 1), max_size=4), "places"):
+        stored[at] = data.draw(st.integers(0, 255), "byte")
+    del stored[len(stored) - data.draw(st.integers(0, 2), "bytes missing") :]
+
+    assert all_at_once(bytes(stored)) == one_by_one(bytes(stored))
+
+
+@pytest.mark.parametrize(
+    ("at", "byte"),
+    [
+        (0, 1),  # the size
+        (7, layout.MAGIC_V2 & 0xFF),
+        (39, BORN_HOST_V6),
+        (87, 3),  # the body's size
+        (90, 2),  # the topic's
+        (93, 8),  # the properties'
+        (91, 0xFF),  # no UTF-8
+        (94, 0xFF),
+    ],
+)
+def test_a_record_that_is_not_like_those_before_is_decoded_by_itself(at: int, byte: int) -> None:
+    stored = bytearray(STORED * 4)
+    stored[2 * len(STORED) + at] = byte
+
+    assert all_at_once(bytes(stored)) == one_by_one(bytes(stored))
+    assert all_at_once(bytes(stored)) != all_at_once(STORED * 4)
+
+
 def test_a_record_of_which_only_the_beginning_was_written_is_never_valid() -> None:
     for written in range(len(STORED)):
         with pytest.raises(CorruptRecord):

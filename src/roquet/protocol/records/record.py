@@ -15,6 +15,7 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.records.layout import (
     FIELDS,
     HOST_BITS,
+    MAGIC,
     SIZE_MIN,
     checksum,
     fields_struct,
@@ -179,9 +180,52 @@ def properties_of(record: bytes | bytearray) -> dict[str, str] | None:
 def decode_all(data: bytes | bytearray | memoryview) -> Iterator[Record]:
     """Decode the records of a pull's answer, in order.
 
+    Messages of one producer often have the same sizes. Behind two such records the next ones are
+    unpacked in one step, which halves the time; they are the same records as `decode` makes.
+
     :raises CorruptRecord: a record is damaged.
     """
-    at = 0
+    at, size, alike = 0, 0, None
     while at < len(data):
-        yield decode(data, at)
-        at += size_and_magic(data, at)[0]
+        record = None if alike is None else alike.decode(data, at)
+        if record is None:
+            record = decode(data, at)
+            before, size = size, size_and_magic(data, at)[0]
+            alike = _Alike(record) if size == before else None
+        yield record
+        at += size
+
+
+class _Alike:
+    """Decodes records whose parts have the same sizes as those of one that was decoded."""
+
+    __slots__ = ("_host_bits", "_pack", "_sizes")
+
+    def __init__(self, record: Record) -> None:
+        topic, properties = record.topic.encode(), record.properties_text.encode()
+        sizes = len(record.body), len(topic), len(properties)
+        self._host_bits = record.sys_flag & HOST_BITS
+        self._pack = record_struct(self._host_bits, *sizes)
+        self._sizes = self._pack.size, MAGIC, *sizes
+
+    def decode(self, data: bytes | bytearray | memoryview, at: int) -> Record | None:
+        """The record at index `at`; None if `decode` must tell what is there."""
+        if at + self._pack.size > len(data):
+            return None
+        # Names for all fields: a list, sliced and unpacked again, takes half as long again.
+        (
+            size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms,
+            born_host, store_ms, store_host, reconsume_times, prepared_offset,
+            body_size, body, topic_size, topic, properties_size, properties,
+        ) = self._pack.unpack_from(data, at)  # fmt: skip
+        sizes = size, magic, body_size, topic_size, properties_size
+        if sizes != self._sizes or sys_flag & HOST_BITS != self._host_bits:
+            return None
+        try:
+            return Record(
+                queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms, born_host,
+                store_ms, store_host, reconsume_times, prepared_offset, body,
+                str(topic, "utf-8"), str(properties, "utf-8"), crc,
+            )  # fmt: skip
+        except UnicodeDecodeError:
+            return None
