@@ -6,11 +6,11 @@ import asyncio
 import logging
 import zlib
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from roquet.client.received import DEAD_LETTER_LEVEL, ReceivedMessage
+from roquet.client.received import DEAD_LETTER_LEVEL, MessageSource, ReceivedMessage
 from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.records.layout import checksum
 from roquet.protocol.records.message import MessageQueue, join_properties
@@ -41,8 +41,11 @@ def record(topic: str = "T", body: bytes = b"hi", sys_flag: int = 0, **propertie
     return replace(record, body_crc=checksum(body))
 
 
+SOURCE: Final = MessageSource("broker-a")
+
+
 def opened(of: Record, settled: list[int | None] | None = None) -> ReceivedMessage:
-    return ReceivedMessage(of, "broker-a", 2, (settled if settled is not None else []).append)
+    return ReceivedMessage(of, SOURCE, 2, (settled if settled is not None else []).append)
 
 
 def test_everything_the_record_has_is_there() -> None:
@@ -83,9 +86,9 @@ def test_it_says_of_which_half_message_it_was_made() -> None:
 
 
 def test_where_its_queue_began_and_ended_is_there_if_it_was_pulled() -> None:
-    pulled = ReceivedMessage(record(), "broker-a", 0, bounds=(2, 9))
+    pulled = ReceivedMessage(record(), MessageSource("broker-a", (2, 9)), 0)
     assert (pulled.min_offset, pulled.max_offset) == (2, 9)
-    found = ReceivedMessage(record(), "broker-a", 0)
+    found = ReceivedMessage(record(), SOURCE, 0)
     assert (found.min_offset, found.max_offset) == (None, None)
 
 
@@ -105,7 +108,7 @@ def test_its_text_names_it_and_leaves_the_body_out() -> None:
 
 
 async def test_a_message_of_no_consumer_cannot_be_settled() -> None:
-    message = ReceivedMessage(record(UNIQ_KEY="U"), "broker-a", 0)
+    message = ReceivedMessage(record(UNIQ_KEY="U"), SOURCE, 0)
     with pytest.raises(MessageError, match=r"ack\(\) of message U: only messages of a Consumer"):
         message.ack()
     with pytest.raises(MessageError, match=r"retry\(\) of message U: only messages of a Consumer"):
@@ -127,8 +130,8 @@ def test_a_message_that_comes_again_has_the_topic_it_was_sent_to() -> None:
 
 def test_a_compressed_body_comes_as_it_was_if_it_is_not_too_large() -> None:
     compressed = record(body=zlib.compress(b"hello"), sys_flag=1)
-    assert ReceivedMessage(compressed, "broker-a", 0, uncompressed_max=5).body == b"hello"
-    too_large = ReceivedMessage(compressed, "broker-a", 0, uncompressed_max=4)
+    assert ReceivedMessage(compressed, MessageSource(uncompressed_max=5), 0).body == b"hello"
+    too_large = ReceivedMessage(compressed, MessageSource(uncompressed_max=4), 0)
     with pytest.raises(MessageError, match="has more than 4 when it is decompressed"):
         _ = too_large.body
     assert too_large.stored_body == compressed.body

@@ -566,10 +566,17 @@ _CONSUMING: Final = (
         ("tests/client/_consume/test_in_progress.py",),
     ),
     Mutant(
+        "a record whose size is that of the one before is taken for one with the same parts",
+        "protocol/records/record.py",
+        "        if sizes != self._sizes or sys_flag & HOST_BITS != self._host_bits:",
+        "        if size != self._pack.size:",
+        ("tests/protocol/records/test_record.py",),
+    ),
+    Mutant(
         "bodies larger than the consumer allows are decompressed",
-        "client/_consume/message_stream.py",
-        "                began_s,\n                self._uncompressed_max,\n",
-        "                began_s,\n                1 << 40,\n",
+        "client/_consume/fetcher.py",
+        "            self._context.uncompressed_max,\n",
+        "            1 << 40,\n",
         ("tests/client/_consume/test_failed_messages.py",),
     ),
     Mutant(

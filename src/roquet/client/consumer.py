@@ -206,7 +206,6 @@ class Consumer(SessionUser):
             uncompressed_max,
             consume_timeout_ms,
             self._trace,
-            session,
             ConsumeHooks.of(self.config.hooks, session.client_id, group),
         )
         offsets = offset_store(
@@ -238,6 +237,7 @@ class Consumer(SessionUser):
             read_from,
             pull_interval_ms,
             persist_offsets_ms,
+            uncompressed_max,
         )
         self._member = Member(context)
         self._tasks = Tasks()

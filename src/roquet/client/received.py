@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from threading import get_ident
 from types import TracebackType
@@ -28,6 +29,22 @@ DEAD_LETTER_LEVEL: Final = -1
 """The delay level that sends a message to the dead letter topic."""
 
 
+@dataclass(frozen=True, slots=True)
+class MessageSource:
+    """What the messages of one answer have in common.
+
+    :param broker_name: of the queue; empty for a reply.
+    :param bounds: minimum and maximum offset of the queue when the messages were pulled.
+    :param uncompressed_max: maximum size of a decompressed body in bytes.
+    :param names: the namespace of the client.
+    """
+
+    broker_name: str = ""
+    bounds: tuple[int, int] | None = None
+    uncompressed_max: int = UNCOMPRESSED_MAX
+    names: Namespace = NO_NAMESPACE
+
+
 class ReceivedMessage:
     """A message as a consumer, a pull, a query or a request's reply returns it.
 
@@ -46,40 +63,28 @@ class ReceivedMessage:
     Properties and body are decoded when they are first asked for. Times are milliseconds since
     1970. Clients make the messages; two messages are equal only if they are the same object.
 
-    :param bounds: `min_offset` and `max_offset`.
-    :param uncompressed_max: maximum size of the decompressed body in bytes.
-    :param names: the namespace of the client.
     """
 
     __slots__ = (
         "_body",
-        "_bounds",
-        "_broker_name",
-        "_names",
         "_properties",
         "_queue",
         "_record",
         "_settle",
-        "_uncompressed_max",
+        "_source",
         "reconsume_times",
     )
 
     def __init__(
         self,
         record: Record,
-        broker_name: str,
+        source: MessageSource,
         reconsume_times: int,
         settle: Settle | None = None,
-        bounds: tuple[int, int] | None = None,
-        uncompressed_max: int = UNCOMPRESSED_MAX,
-        names: Namespace = NO_NAMESPACE,
     ) -> None:
         self._record = record
-        self._broker_name = broker_name
+        self._source = source
         self._settle = settle
-        self._bounds = bounds
-        self._uncompressed_max = uncompressed_max
-        self._names = names
         self._properties: dict[str, str] | None = None
         self._body: bytes | None = None
         self._queue: MessageQueue | None = None
@@ -88,7 +93,7 @@ class ReceivedMessage:
     @property
     def topic(self) -> str:
         """The topic that the message was sent to, also in later deliveries."""
-        return self._names.plain(self.properties.get(RETRY_TOPIC, self._record.topic))
+        return self._source.names.plain(self.properties.get(RETRY_TOPIC, self._record.topic))
 
     @property
     def body(self) -> bytes:
@@ -102,7 +107,7 @@ class ReceivedMessage:
             record = self._record
             try:
                 self._body = plain_body(
-                    record.body, record.sys_flag, self._uncompressed_max, record.body_crc
+                    record.body, record.sys_flag, self._source.uncompressed_max, record.body_crc
                 )
             except MessageError as error:
                 raise type(error)(
@@ -151,8 +156,8 @@ class ReceivedMessage:
         """The queue in which the message is stored now."""
         if self._queue is None:
             record = self._record
-            topic = self._names.plain(record.topic)
-            self._queue = MessageQueue(topic, self._broker_name, record.queue_id)
+            topic = self._source.names.plain(record.topic)
+            self._queue = MessageQueue(topic, self._source.broker_name, record.queue_id)
         return self._queue
 
     @property
@@ -171,7 +176,8 @@ class ReceivedMessage:
 
         None if it was not pulled from a queue: a reply, a message found by key or id.
         """
-        return None if self._bounds is None else self._bounds[0]
+        bounds = self._source.bounds
+        return None if bounds is None else bounds[0]
 
     @property
     def max_offset(self) -> int | None:
@@ -179,7 +185,8 @@ class ReceivedMessage:
 
         `max_offset - queue_offset - 1` messages were behind this one.
         """
-        return None if self._bounds is None else self._bounds[1]
+        bounds = self._source.bounds
+        return None if bounds is None else bounds[1]
 
     @property
     def born_time_ms(self) -> int:

@@ -21,7 +21,7 @@ from roquet.client._send.trace import SendTrace
 from roquet.client._send.trace_records import TracedMessage
 from roquet.client.config import ClientConfig, NameServers
 from roquet.client.producer import Producer, ProducerOptions
-from roquet.client.received import ReceivedMessage
+from roquet.client.received import MessageSource, ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.errors import ConfigError, RoquetError, RouteNotFound
 from roquet.protocol.headers.transactions import (
@@ -315,7 +315,9 @@ class CheckBacks:
     async def _state(self, header: CheckTransactionHeader, record: Record) -> TransactionState:
         """What the application says of a transaction, when its turn comes."""
         message = ReceivedMessage(
-            record, header.bname or "", record.reconsume_times, names=self._session.names
+            record,
+            MessageSource(header.bname or "", names=self._session.names),
+            record.reconsume_times,
         )
         async with self._slots:
             return TransactionState(await self._check(message))

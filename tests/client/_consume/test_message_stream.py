@@ -9,6 +9,7 @@ from roquet.client._consume.prefetch import Delivery, PrefetchBuffer
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.redelivery import Redelivery
 from roquet.client._consume.send_back import NoSendBack
+from roquet.client.received import MessageSource
 from roquet.protocol.records.message import COMPRESSED
 from roquet.protocol.records.record import Record, decode
 
@@ -37,7 +38,7 @@ class Buffered:
             self.put(record(number, body))
 
     def put(self, each: Record) -> None:
-        self.buffer.put(Delivery(each, "broker-a", self.queue, 0))
+        self.buffer.put(Delivery(each, MessageSource("broker-a"), self.queue, 0))
 
     async def bodies(self, count_max: int) -> list[bytes]:
         return [message.body for message in await self.stream.some(count_max, 0)]

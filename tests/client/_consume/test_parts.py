@@ -49,6 +49,6 @@ async def test_the_consume_timeout_counts_if_there_is_one(
 ) -> None:
     prefetch = PrefetchBuffer()
     failed = redelivery(prefetch, session, "G", None, 1000, ordered=False, broadcast=False)
-    made = message_stream(prefetch, failed, 1, timeout_ms, None, session, None)
+    made = message_stream(prefetch, failed, 1, timeout_ms, None, None)
     assert type(made) is MessageStream
     assert made.in_progress.timeout_s == expires_s

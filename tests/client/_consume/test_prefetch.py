@@ -17,10 +17,12 @@ from roquet.client._consume.prefetch import (
     PrefetchBuffer,
 )
 from roquet.client._consume.process_queue import ProcessQueue
+from roquet.client.received import MessageSource
 from roquet.errors import DamagedBody, MessageError
 from tests.protocol.examples import RECORD
 
 BUFFERS: Final = [PrefetchBuffer, OrderedPrefetchBuffer]
+SOURCE: Final = MessageSource("b")
 
 
 class Queue:
@@ -31,7 +33,7 @@ class Queue:
 
     def delivery(self, offset: int) -> Delivery:
         self.process_queue.take([(offset, 2)], offset + 1)
-        return Delivery(replace(RECORD, queue_offset=offset), "b", self.process_queue, 0)
+        return Delivery(replace(RECORD, queue_offset=offset), SOURCE, self.process_queue, 0)
 
     def deliveries(self, *offsets: int) -> list[Delivery]:
         return [self.delivery(offset) for offset in offsets]
@@ -58,24 +60,26 @@ class Settled:
     """What a message told when it was settled."""
 
     def __init__(self, delivery: Delivery) -> None:
-        self.failed: list[tuple[Delivery, int]] = []
-        self.settled: list[Delivery] = []
-        self.message = delivery.message(
-            lambda delivery, level: self.failed.append((delivery, level)), self.settled.append
-        )
+        self.failures: list[tuple[Delivery, int]] = []
+        self.ended: list[tuple[Delivery, int]] = []
+        """Those that are settled, with the consumer offset at that time."""
+        self.message = delivery.message(self)
+
+    def failed(self, delivery: Delivery, delay_level: int) -> None:
+        self.failures.append((delivery, delay_level))
+
+    def settled(self, delivery: Delivery) -> None:
+        self.ended.append((delivery, delivery.process_queue.consumer_offset))
 
 
 def test_an_acknowledged_message_moves_its_queue_on_before_the_next_may_come() -> None:
     queue = Queue()
     delivery = queue.delivery(5)
-    offsets: list[int] = []
-    message = delivery.message(
-        lambda *_: None, lambda _: offsets.append(queue.process_queue.consumer_offset)
-    )
+    told = Settled(delivery)
 
-    message.ack()
+    told.message.ack()
 
-    assert offsets == [6]
+    assert told.ended == [(delivery, 6)]
 
 
 def test_a_failed_message_stays_in_its_queue_and_is_told_of_with_its_delay() -> None:
@@ -85,7 +89,7 @@ def test_a_failed_message_stays_in_its_queue_and_is_told_of_with_its_delay() -> 
 
     told.message.retry(3)
 
-    assert (told.failed, told.settled) == ([(delivery, 3)], [])
+    assert (told.failures, told.ended) == ([(delivery, 3)], [])
     assert queue.process_queue.consumer_offset == 5
 
 
@@ -97,7 +101,7 @@ def test_a_failed_message_of_a_dropped_queue_is_settled_without_another_delivery
 
     told.message.retry(3)
 
-    assert (told.failed, told.settled) == ([], [delivery])
+    assert (told.failures, told.ended) == ([], [(delivery, 5)])
     assert queue.process_queue.has(5)
 
 
@@ -109,8 +113,8 @@ def test_a_delivery_is_settled_once(first: str, second: str) -> None:
     getattr(told.message, first)()
     getattr(told.message, second)()
 
-    assert len(told.failed) + len(told.settled) == 1
-    assert bool(told.failed) == (first == "retry")
+    assert len(told.failures) + len(told.ended) == 1
+    assert bool(told.failures) == (first == "retry")
 
 
 def test_the_next_delivery_of_a_message_counts_one_more_and_is_settled_by_itself() -> None:
@@ -122,14 +126,14 @@ def test_the_next_delivery_of_a_message_counts_one_more_and_is_settled_by_itself
     second.message.ack()
 
     assert (first.message.reconsume_times, second.message.reconsume_times) == (0, 1)
-    assert second.settled == [again]
+    assert [delivery for delivery, _ in second.ended] == [again]
     assert not again.process_queue.has(5)
 
 
 def test_a_body_that_cannot_be_delivered_is_an_error() -> None:
     process_queue = ProcessQueue(0)
-    damaged = Delivery(replace(RECORD, body_crc=1), "b", process_queue, 0)
-    compressed = Delivery(replace(RECORD, sys_flag=1), "b", process_queue, 0)
+    damaged = Delivery(replace(RECORD, body_crc=1), SOURCE, process_queue, 0)
+    compressed = Delivery(replace(RECORD, sys_flag=1), SOURCE, process_queue, 0)
 
     with pytest.raises(DamagedBody):
         _ = Settled(damaged).message.body
@@ -138,7 +142,7 @@ def test_a_body_that_cannot_be_delivered_is_an_error() -> None:
 
 
 def test_each_delivery_knows_the_bounds_of_its_queue() -> None:
-    delivery = Delivery(RECORD, "b", ProcessQueue(0), 0, (2, 9))
+    delivery = Delivery(RECORD, MessageSource("b", (2, 9)), ProcessQueue(0), 0)
     for each in (delivery, delivery.again()):
         message = Settled(each).message
         assert (message.min_offset, message.max_offset) == (2, 9)
@@ -217,12 +221,12 @@ async def test_a_direct_delivery_answers_whether_it_was_acknowledged(
     kind: type[PrefetchBuffer], acknowledges: bool
 ) -> None:
     buffer = kind()
-    outcome = asyncio.create_task(buffer.deliver_directly(RECORD, "b"))
+    outcome = asyncio.create_task(buffer.deliver_directly(RECORD, SOURCE))
     delivery = await buffer.next()
     assert isinstance(delivery, DirectDelivery)
 
     if acknowledges:
-        delivery.message(lambda *_: None, buffer.settled).ack()
+        Settled(delivery).message.ack()
     else:
         delivery.failed()
 
@@ -232,7 +236,7 @@ async def test_a_direct_delivery_answers_whether_it_was_acknowledged(
 
 async def test_a_direct_delivery_is_settled_after_who_waited_for_it_has_gone() -> None:
     buffer = PrefetchBuffer()
-    outcome = asyncio.create_task(buffer.deliver_directly(RECORD, "b"))
+    outcome = asyncio.create_task(buffer.deliver_directly(RECORD, SOURCE))
     delivery = await buffer.next()
     assert isinstance(delivery, DirectDelivery)
     outcome.cancel()
@@ -246,7 +250,7 @@ async def test_a_direct_delivery_is_settled_after_who_waited_for_it_has_gone() -
 def test_a_direct_delivery_waits_for_no_other_message_in_order() -> None:
     queue = Queue()
     first, second = queue.deliveries(1, 2)
-    direct = DirectDelivery(RECORD, "b", lambda _: None)
+    direct = DirectDelivery(RECORD, SOURCE, lambda _: None)
 
     assert taken(filled(OrderedPrefetchBuffer, first, second, direct)) == [first, direct]
 

@@ -24,6 +24,7 @@ from roquet.client._consume.redelivery import (
 from roquet.client._consume.send_back import SendBack
 from roquet.client._net.session import Session
 from roquet.client.config import ClientConfig
+from roquet.client.received import MessageSource
 from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
@@ -44,7 +45,7 @@ class Failing:
         self.sim = cluster.sim
         self.process_queue = ProcessQueue(0)
         self.process_queue.take([(record.queue_offset, 1)], record.queue_offset + 1)
-        self.delivery = Delivery(record, "broker-a", self.process_queue, 0)
+        self.delivery = Delivery(record, MessageSource("broker-a"), self.process_queue, 0)
         send_back = SendBack(session, "G", MAX)
         self.buffer = PrefetchBuffer()
         self.redelivery = Redelivery(self.buffer, send_back)
@@ -134,7 +135,7 @@ def test_a_message_of_an_administrator_that_failed_is_only_answered(
     told: list[bool] = []
 
     async def work(failing: Failing) -> None:
-        direct = DirectDelivery(RECORD, "broker-a", told.append)
+        direct = DirectDelivery(RECORD, MessageSource("broker-a"), told.append)
         failing.redelivery.failed(direct)
         failing.ordered.unreadable(direct, MessageError("cannot be decompressed"))
         await failing.redelivery.finish()
@@ -197,7 +198,7 @@ def test_in_order_a_message_may_be_given_up_at_once_and_the_next_one_comes(
 ) -> None:
     async def work(failing: Failing) -> None:
         first = failing.delivery
-        following = Delivery(RECORD, "broker-a", failing.process_queue, 0)
+        following = Delivery(RECORD, MessageSource("broker-a"), failing.process_queue, 0)
         failing.ordered_buffer.put(first)
         failing.ordered_buffer.put(following)
         assert failing.ordered_buffer.take() is first

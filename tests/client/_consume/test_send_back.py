@@ -13,6 +13,7 @@ from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.send_back import FIRST_DELAY_LEVEL, NoSendBack, SendBack
 from roquet.client._net.session import Session
 from roquet.client.config import ClientConfig
+from roquet.client.received import MessageSource
 from roquet.protocol.headers.send import SendHeaderV2
 from roquet.protocol.records.message import split_properties
 from roquet.protocol.records.record import Record
@@ -37,7 +38,7 @@ def run(cluster: FakeCluster, work: Work) -> bool:
 
 
 def delivery(record: Record, reconsume_times: int = 0) -> Delivery:
-    return Delivery(record, "broker-a", ProcessQueue(0), reconsume_times)
+    return Delivery(record, MessageSource("broker-a"), ProcessQueue(0), reconsume_times)
 
 
 @pytest.fixture

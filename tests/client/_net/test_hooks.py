@@ -10,7 +10,7 @@ import pytest
 
 from roquet.client._net.hooks import ConsumeHooks, SendHooks, is_any
 from roquet.client.hook import ConsumeEvent, ConsumeOutcome, Hook, SendEvent
-from roquet.client.received import ReceivedMessage
+from roquet.client.received import MessageSource, ReceivedMessage
 from roquet.errors import CallTimeout, MessageError, ResponseError
 from roquet.protocol.records.message import Message
 from roquet.protocol.records.record import Record
@@ -196,7 +196,9 @@ async def test_a_block_is_in_the_context_managers_of_hooks(
     hooks = ConsumeHooks.of([AroundBroken(), AroundNothing(), around, seen], "c", "G")
     assert hooks is not None
     record = Record(0, 0, 0, 0, 0, 0, bytes(8), 0, bytes(8), 0, 0, b"1", "T", "")
-    watch = hooks.delivered(ReceivedMessage(record, "b", 0), lambda: ended.append(True))
+    watch = hooks.delivered(
+        ReceivedMessage(record, MessageSource("b"), 0), lambda: ended.append(True)
+    )
     watch.enter()
     assert around.told == ["in"]
     watch.leave(ValueError("of the handler"))

@@ -12,7 +12,7 @@ import pytest
 
 from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
-from roquet.client.received import ReceivedMessage
+from roquet.client.received import MessageSource, ReceivedMessage
 from roquet.common.runtime import Runtime
 from roquet.errors import CallTimeout, MessageError, ResponseError
 from roquet.protocol.records.message import (
@@ -197,7 +197,7 @@ def test_the_reply_goes_over_the_broker_that_had_the_request(served: Served) -> 
 def test_a_reply_cannot_be_delayed(served: Served) -> None:
     properties = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "10.0.0.1@1", CLUSTER: "C"}
     record = replace(RECORD, properties_text=join_properties(properties))
-    request = ReceivedMessage(record, "a", 0)
+    request = ReceivedMessage(record, MessageSource("a"), 0)
 
     async def reply() -> None:
         async with producer(served.client) as p:

@@ -31,7 +31,7 @@ def filled() -> Message:
 def delivered(**properties: str) -> ReceivedMessage:
     text = join_properties(properties)
     record = Record(3, 0, 5, 1000, 0, 17, HOST, 18, HOST, 2, 900, b"a\0b", "orders", text)
-    return ReceivedMessage(received.ReceivedMessage(record, "broker-a", 2))
+    return ReceivedMessage(received.ReceivedMessage(record, received.MessageSource("broker-a"), 2))
 
 
 def test_what_is_set_is_sent() -> None:

@@ -14,6 +14,7 @@ from roquet.client._consume.topic_patterns import TopicPatterns
 from roquet.client._net.session import Session
 from roquet.client.rebalance_listener import RebalanceListener
 from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 
 
 @dataclass(frozen=True)
@@ -42,4 +43,5 @@ class MemberContext:
     read_from: ReadFrom = "any"
     pull_interval_ms: int = 0
     persist_offsets_ms: int = 5000
+    uncompressed_max: int = UNCOMPRESSED_MAX
     statistics: MemberStatistics = field(default_factory=MemberStatistics)

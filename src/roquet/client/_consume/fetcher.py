@@ -26,6 +26,7 @@ from roquet.client._consume.read_from import addresses_to_read
 from roquet.client._net.member_calls import QueueState
 from roquet.client._net.outages import is_outage
 from roquet.client._net.routes import BrokerAddress
+from roquet.client.received import MessageSource
 from roquet.common.failure_streak import FailureStreak
 from roquet.common.loop_time import now_s
 from roquet.errors import RoquetError
@@ -306,17 +307,16 @@ class QueueFetcher:
         )
         self._counters.pulled += len(records)
         self._counters.pulled_bytes += self.process_queue.size - size_before
-        bounds = (result.min_offset, result.max_offset)
-        for record in records:
-            self._context.prefetch.put(
-                Delivery(
-                    record,
-                    self._queue.broker_name,
-                    self.process_queue,
-                    record.reconsume_times,
-                    bounds,
-                )
-            )
+        source = MessageSource(
+            self._queue.broker_name,
+            (result.min_offset, result.max_offset),
+            self._context.uncompressed_max,
+            self._context.session.names,
+        )
+        process_queue = self.process_queue
+        self._context.prefetch.put_all(
+            [Delivery(each, source, process_queue, each.reconsume_times) for each in records]
+        )
 
     def _without_repeats(self, result: PullResult, address: str) -> list[Record]:
         """The messages of an answer without repetitions.

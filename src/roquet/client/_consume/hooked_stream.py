@@ -13,7 +13,6 @@ from roquet.client._consume.trace import ConsumeTrace
 from roquet.client._net.hooks import ConsumeHooks, ConsumeWatch
 from roquet.client.hook import ConsumeOutcome
 from roquet.client.received import ReceivedMessage, Settle
-from roquet.protocol.records.namespace import Namespace
 
 
 class HookedMessage(ReceivedMessage):
@@ -63,15 +62,14 @@ class HookedMessageStream(MessageStream):
         uncompressed_max: int,
         consume_timeout_s: float | None,
         trace: ConsumeTrace | None,
-        names: Namespace,
         hooks: ConsumeHooks,
     ) -> None:
-        super().__init__(prefetch, redelivery, uncompressed_max, consume_timeout_s, trace, names)
+        super().__init__(prefetch, redelivery, uncompressed_max, consume_timeout_s, trace)
         self._hooks = hooks
         self._watches: dict[Delivery, ConsumeWatch] = {}
 
-    def _open(self, delivery: Delivery) -> ReceivedMessage | None:
-        message = super()._open(delivery)
+    def _open(self, delivery: Delivery, began_s: float) -> ReceivedMessage | None:
+        message = super()._open(delivery, began_s)
         if isinstance(message, HookedMessage):
             watch = self._hooks.delivered(message, partial(self._watches.pop, delivery, None))
             self._watches[delivery] = watch

@@ -14,9 +14,11 @@ from roquet.client._consume.statistics import SAMPLE_PERIOD_S
 from roquet.client._consume.subscription_changes import MATCH_PERIOD_S, SubscriptionChanges
 from roquet.client._net.broker_requests import MemberCallbacks
 from roquet.client._net.tasks import Tasks, each_in_turn, every
+from roquet.client.received import MessageSource
 from roquet.common.loop_time import now_s
 from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData
 from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.records.record import Record
 
 if TYPE_CHECKING:
     from roquet.client.metrics import ConsumerMetrics
@@ -60,7 +62,7 @@ class Member:
             self._wake,
             self._rebalancer.reset,
             self.assignment.states,
-            self._context.prefetch.deliver_directly,
+            self._deliver_directly,
             self._properties,
             self._context.ordered,
             self._consume_status,
@@ -73,6 +75,12 @@ class Member:
             raise denial  # otherwise the application would wait forever for messages
         await self._rebalancer.rebalance()
         self._start_work()
+
+    async def _deliver_directly(self, record: Record, broker_name: str) -> bool:
+        """Deliver a message that an administrator sent; return whether it was acknowledged."""
+        limit, names = self._context.uncompressed_max, self._session.names
+        source = MessageSource(broker_name, None, limit, names)
+        return await self._context.prefetch.deliver_directly(record, source)
 
     def _start_work(self) -> None:
         """Start what is done again and again until this member leaves."""

@@ -21,7 +21,6 @@ from roquet.client.received import ReceivedMessage
 from roquet.common.loop_time import now_s
 from roquet.errors import MessageError
 from roquet.protocol.records.message import UNIQ_KEY
-from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,6 @@ class MessageStream:
     :param uncompressed_max: maximum size in bytes of a body after decompression.
     :param consume_timeout_s: as of `InProgress`.
     :param trace: traces the messages, if it is given.
-    :param names: the namespace of the client.
     """
 
     _kind: ClassVar[type[ReceivedMessage]] = ReceivedMessage
@@ -46,13 +44,11 @@ class MessageStream:
         uncompressed_max: int,
         consume_timeout_s: float | None,
         trace: ConsumeTrace | None = None,
-        names: Namespace = NO_NAMESPACE,
     ) -> None:
         self._prefetch = prefetch
         self._redelivery = redelivery
         self._uncompressed_max = uncompressed_max
         self._trace = trace
-        self._names = names
         is_ordered = isinstance(prefetch, OrderedPrefetchBuffer)
         self.in_progress = InProgress(consume_timeout_s, None if is_ordered else self._expired)
         self._cancelled: set[str] = set()
@@ -65,7 +61,7 @@ class MessageStream:
     async def next(self) -> ReceivedMessage | None:
         """Wait for the next message and return it; None once the consumer is stopped or closed."""
         while (delivery := await self._prefetch.next()) is not None:
-            message = self._open(delivery)
+            message = self._open(delivery, now_s())
             if message is not None:
                 return message
         return None
@@ -84,35 +80,34 @@ class MessageStream:
                     message = await self.next()
             except TimeoutError:
                 return []
+        began_s = now_s()  # once for the list: reading the clock takes as long as handing out
         messages: list[ReceivedMessage] = []
         size = 0
         while message is not None:
             messages.append(message)
             size += len(message.body)
             is_full = len(messages) >= count_max or size >= self._uncompressed_max
-            message = None if is_full else self.next_here()
+            message = None if is_full else self._next_here(began_s)
         return messages
 
     def next_here(self) -> ReceivedMessage | None:
         """The next message that is already here; None if there is none."""
+        return self._next_here(now_s())
+
+    def _next_here(self, began_s: float) -> ReceivedMessage | None:
         while (delivery := self._prefetch.take()) is not None:
-            message = self._open(delivery)
+            message = self._open(delivery, began_s)
             if message is not None:
                 return message
         return None
 
-    def _open(self, delivery: Delivery) -> ReceivedMessage | None:
-        """Decode the body of a message; None if it cannot be decoded."""
-        began_s = (delivery.process_queue.clock or now_s)()
+    def _open(self, delivery: Delivery, began_s: float) -> ReceivedMessage | None:
+        """Decode the body of a message; None if it cannot be decoded.
+
+        :param began_s: the time of the event loop now.
+        """
         try:
-            message = delivery.message(
-                self._failed,
-                self._settled,
-                began_s,
-                self._uncompressed_max,
-                self._kind,
-                self._names,
-            )
+            message = delivery.message(self, began_s, self._kind)
             _ = message.body  # decoded here: the application gets no message that cannot be
         except MessageError as error:
             self._redelivery.unreadable(delivery, error)
@@ -122,11 +117,13 @@ class MessageStream:
             delivery.on_settled = self._trace.delivered(message)
         return message
 
-    def _failed(self, delivery: Delivery, delay_level: int) -> None:
+    def failed(self, delivery: Delivery, delay_level: int) -> None:
+        """Called for a delivery that the application wants to be repeated."""
         self.in_progress.remove(delivery)
         self._redelivery.failed(delivery, delay_level)
 
-    def _settled(self, delivery: Delivery) -> None:
+    def settled(self, delivery: Delivery) -> None:
+        """Called for a delivery that is settled, so that its queue may continue."""
         self.in_progress.remove(delivery)
         self._prefetch.settled(delivery)
 

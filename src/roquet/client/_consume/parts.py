@@ -77,7 +77,6 @@ def message_stream(
     uncompressed_max: int,
     consume_timeout_ms: int | None,
     trace: ConsumeTrace | None,
-    session: Session,
     hooks: ConsumeHooks | None,
 ) -> MessageStream:
     """The messages that the application gets. Without hooks it pays for none.
@@ -88,9 +87,6 @@ def message_stream(
     if consume_timeout_ms is not None:
         check_number("consume_timeout_ms", consume_timeout_ms, 1)
         expires_s = consume_timeout_ms / 1000
-    names = session.names
     if hooks is None:
-        return MessageStream(prefetch, redelivery, uncompressed_max, expires_s, trace, names)
-    return HookedMessageStream(
-        prefetch, redelivery, uncompressed_max, expires_s, trace, names, hooks
-    )
+        return MessageStream(prefetch, redelivery, uncompressed_max, expires_s, trace)
+    return HookedMessageStream(prefetch, redelivery, uncompressed_max, expires_s, trace, hooks)

@@ -6,14 +6,23 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import Protocol
 
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.statistics import TIMED_EVERY
 from roquet.client._send.trace_records import Outcome
-from roquet.client.received import ReceivedMessage
-from roquet.protocol.records.compression import UNCOMPRESSED_MAX
-from roquet.protocol.records.namespace import NO_NAMESPACE, Namespace
+from roquet.client.received import MessageSource, ReceivedMessage
 from roquet.protocol.records.record import Record
+
+
+class DeliveryOwner(Protocol):
+    """Is told of each delivery when the application has settled it."""
+
+    def failed(self, delivery: Delivery, delay_level: int) -> None:
+        """The application asks for another delivery; the broker's delay level of that."""
+
+    def settled(self, delivery: Delivery) -> None:
+        """The message is settled, and its queue may continue."""
 
 
 class Delivery:
@@ -23,81 +32,75 @@ class Delivery:
 
     Invariant: a delivery is settled at most once.
 
-    :param bounds: minimum and maximum offset of the queue when the message was pulled.
+    :param source: what the message has in common with those of the same pull.
     """
 
     __slots__ = (
+        "_began_s",
+        "_owner",
         "_settled",
-        "bounds",
-        "broker_name",
         "on_settled",
         "process_queue",
         "reconsume_times",
         "record",
+        "source",
     )
+
+    _owner: DeliveryOwner
+    _began_s: float | None
 
     def __init__(
         self,
         record: Record,
-        broker_name: str,
+        source: MessageSource,
         process_queue: ProcessQueue,
         reconsume_times: int,
-        bounds: tuple[int, int] | None = None,
     ) -> None:
         self.record = record
-        self.broker_name = broker_name
+        self.source = source
         self.process_queue = process_queue
         self.reconsume_times = reconsume_times
-        self.bounds = bounds
         self.on_settled: Callable[[Outcome], None] | None = None
         """Called once with how the handling ended."""
         self._settled = False
 
     def message(
         self,
-        failed: Callable[[Delivery, int], None],
-        settled: Callable[[Delivery], None],
+        owner: DeliveryOwner,
         began_s: float = 0.0,
-        uncompressed_max: int = UNCOMPRESSED_MAX,
         kind: type[ReceivedMessage] = ReceivedMessage,
-        names: Namespace = NO_NAMESPACE,
     ) -> ReceivedMessage:
         """The message as the application gets it.
 
-        :param failed: called with the delay level if the application asks for another delivery.
-        :param settled: called when the message is settled and its queue may continue.
+        :param owner: told when the message is settled.
         :param began_s: the time of the event loop now.
-        :param uncompressed_max: maximum size of the decompressed body in bytes.
         :param kind: the class of the message.
-        :param names: the namespace of the client.
         """
         counters = self.process_queue.counters
         counters.handed_out += 1
-        is_timed = counters.handed_out % TIMED_EVERY == 1
-        clock = self.process_queue.clock if is_timed else None
+        self._owner = owner
+        self._began_s = began_s if counters.handed_out % TIMED_EVERY == 1 else None
+        return kind(self.record, self.source, self.reconsume_times, self._settle)
 
-        def settle(delay_level: int | None) -> None:
-            if self.settle_once(Outcome.ACKNOWLEDGED if delay_level is None else Outcome.FAILED):
-                if clock is not None:
-                    counters.timed += 1
-                    counters.timed_ms += (clock() - began_s) * 1000
-                if delay_level is None:
-                    counters.acked += 1
-                    self.done()
-                elif not self.process_queue.dropped:
-                    failed(self, delay_level)
-                    return
-                settled(self)
+    def _settle(self, delay_level: int | None) -> None:
+        if not self.settle_once(Outcome.ACKNOWLEDGED if delay_level is None else Outcome.FAILED):
+            return
+        process_queue = self.process_queue
+        counters = process_queue.counters
+        if self._began_s is not None and process_queue.clock is not None:
+            counters.timed += 1
+            counters.timed_ms += (process_queue.clock() - self._began_s) * 1000
+        if delay_level is None:
+            counters.acked += 1
+            self.done()
+        elif not process_queue.dropped:
+            self._owner.failed(self, delay_level)
+            return
+        self._owner.settled(self)
 
-        return kind(
-            self.record,
-            self.broker_name,
-            self.reconsume_times,
-            settle,
-            self.bounds,
-            uncompressed_max,
-            names,
-        )
+    @property
+    def broker_name(self) -> str:
+        return self.source.broker_name
 
     def settle_once(self, outcome: Outcome) -> bool:
         """Note that this delivery is settled; return False if it was settled before."""
@@ -114,9 +117,7 @@ class Delivery:
 
     def again(self) -> Delivery:
         """The next delivery of the same message."""
-        return Delivery(
-            self.record, self.broker_name, self.process_queue, self.reconsume_times + 1, self.bounds
-        )
+        return Delivery(self.record, self.source, self.process_queue, self.reconsume_times + 1)
 
 
 class DirectDelivery(Delivery):
@@ -129,10 +130,10 @@ class DirectDelivery(Delivery):
 
     __slots__ = ("_tell",)
 
-    def __init__(self, record: Record, broker_name: str, settled: Callable[[bool], None]) -> None:
-        super().__init__(
-            record, broker_name, ProcessQueue(record.queue_offset), record.reconsume_times
-        )
+    def __init__(
+        self, record: Record, source: MessageSource, settled: Callable[[bool], None]
+    ) -> None:
+        super().__init__(record, source, ProcessQueue(record.queue_offset), record.reconsume_times)
         self._tell = settled
 
     def done(self) -> None:
@@ -163,7 +164,16 @@ class PrefetchBuffer:
         self._deliveries.append(delivery)
         self._filled.set()
 
-    async def deliver_directly(self, record: Record, broker_name: str) -> bool:
+    def put_all(self, deliveries: list[Delivery]) -> None:
+        """As `put`, of those of a pull."""
+        if self.stopped.is_set():
+            for delivery in deliveries:
+                self.discarded(delivery)
+        elif deliveries:
+            self._deliveries.extend(deliveries)
+            self._filled.set()
+
+    async def deliver_directly(self, record: Record, source: MessageSource) -> bool:
         """Deliver a message that an administrator sent.
 
         Returns whether the application acknowledged it.
@@ -174,7 +184,7 @@ class PrefetchBuffer:
             if not outcome.done():
                 outcome.set_result(is_done)
 
-        delivery = DirectDelivery(record, broker_name, settled)
+        delivery = DirectDelivery(record, source, settled)
         self.put(delivery)
         try:
             return await outcome
@@ -283,6 +293,10 @@ class OrderedPrefetchBuffer(PrefetchBuffer):
         super().__init__()
         self._waiting: dict[ProcessQueue, deque[Delivery]] = {}
         self._consumed: set[ProcessQueue] = set()
+
+    def put_all(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self.put(delivery)
 
     def put(self, delivery: Delivery) -> None:
         if isinstance(delivery, DirectDelivery):

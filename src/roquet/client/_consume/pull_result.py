@@ -7,7 +7,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from roquet.client.received import ReceivedMessage
+from roquet.client.received import MessageSource, ReceivedMessage
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import TAGS
@@ -71,16 +71,9 @@ class PullResult:
         :raises CorruptRecord: `body` is not a sequence of stored messages.
         """
         bounds = (self.min_offset, self.max_offset)
+        source = MessageSource(self.broker_name, bounds, self.uncompressed_max, self.names)
         return [
-            ReceivedMessage(
-                record,
-                self.broker_name,
-                record.reconsume_times,
-                None,
-                bounds,
-                self.uncompressed_max,
-                self.names,
-            )
+            ReceivedMessage(record, source, record.reconsume_times)
             for record in selected_records(self)
         ]
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from roquet.client.received import ReceivedMessage
+from roquet.client.received import MessageSource, ReceivedMessage
 from roquet.common.runtime import Runtime
 from roquet.errors import MessageError
 from roquet.protocol.headers.replies import PushReplyHeader
@@ -96,7 +96,7 @@ def reply_message(
         header.topic,
         m.join_properties(pairs),
     )
-    message = ReceivedMessage(record, "", header.reconsume_times, names=names)
+    message = ReceivedMessage(record, MessageSource(names=names), header.reconsume_times)
     _ = message.body  # decoded here: `Producer.request` raises what is wrong with it
     return message
 

@@ -95,7 +95,7 @@ class ReceivedMessage:
             message.topic,
             properties,
         )
-        return cls(received.ReceivedMessage(record, "", 0))
+        return cls(received.ReceivedMessage(record, received.MessageSource(), 0))
 
     @property
     def topic(self) -> str:
