@@ -36,6 +36,7 @@ def test_jobs_read_apache_s_master_and_slave(spark: SparkSession, tmp_path: Path
         couple.await_follower()
         assert couple.send("Copied", MESSAGES) == {SEND_OK}
         couple.await_same()
+        couple.await_topic_at_slave("Copied")
 
         report = audit(
             spark,

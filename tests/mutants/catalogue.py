@@ -27,8 +27,8 @@ _SYNCS: Final = (
     "--seeds=40",
 )
 _FULL_DRIVES: Final = (
-    "tests/simulation/test_drives.py::test_a_broker_starts_on_a_drive_that_is_full",
-    "--histories=600",
+    "tests/simulation/test_drives.py::test_a_broker_starts_on_a_drive_that_is_full[5285]",
+    "--histories=12000",
 )
 
 _ACKNOWLEDGING: Final = (
@@ -1157,7 +1157,7 @@ _FAILING: Final = (
 """,
         """        index.flush()
 """,
-        _FULL_DRIVES,
+        ("tests/storage/test_full_drive.py",),
         once="after a crash on a full drive the broker did not start",
         simulation=_FULL_DRIVES,
     ),

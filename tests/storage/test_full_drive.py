@@ -5,6 +5,7 @@ mind.
 from __future__ import annotations
 
 import errno
+import math
 import random
 import shutil
 import subprocess
@@ -193,6 +194,29 @@ def test_after_a_crash_on_a_full_drive_what_has_its_entries_is_served(
         len(found_by_key(store, "T", key.decode(), 32, 0, 1 << 62).records) == (b"key-" in key)
         for key in in_log(store)
     )
+
+
+def test_a_store_starts_without_room_for_its_index_and_finds_keys_when_there_is_some(
+    drive: Drive, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(drive)
+    keys = [[b"%d-%d" % (number, key) for key in range(10)] for number in range(8)]
+    for number, of_message in enumerate(keys):
+        properties = b"KEYS\x01" + b" ".join(of_message)
+        append_one(store, store.queue("T", 0), b"%d" % number, properties, of_message)
+        if number == 0:
+            store.make_checkpoint()  # one file of the queue and one of the index are there
+    drive.unmount()
+    drive.refuse("create", errno.ENOSPC, math.inf)
+    store = opened(drive)
+    assert in_queue(store) == in_log(store)
+    held_up = [each for each in caplog.records if "task='index'" in each.getMessage()]
+    assert len(held_up) == 1
+    drive.refuse("create", errno.ENOSPC, 0)
+    for number, of_message in enumerate(keys):
+        for key in of_message:
+            (record,) = found_by_key(store, "T", key.decode(), 32, 0, 1 << 62).records
+            assert decode(record).body == b"%d" % number
 
 
 def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -17,10 +18,11 @@ from roquet.client._net.tasks import (
     attempt,
     cancel,
     deadline_after,
+    each_in_turn,
     every,
     pause,
 )
-from roquet.errors import RoquetError
+from roquet.errors import ConnectionClosed, RoquetError
 from tests.simulation.simulation import Simulation
 
 T = TypeVar("T")
@@ -282,3 +284,39 @@ def test_what_is_done_together_is_cancelled_together(sim: Simulation) -> None:
         return ended
 
     assert run(sim, work) == ["ended", "ended"]
+
+
+# in turn
+
+
+async def test_each_step_is_done_in_turn_and_the_failure_of_one_is_raised_at_the_end() -> None:
+    done: list[int] = []
+
+    async def step(number: int) -> None:
+        await asyncio.sleep(0)
+        done.append(number)
+        if number == 1:
+            raise ConnectionClosed("the broker is away")
+
+    with pytest.raises(ConnectionClosed, match="the broker is away"):
+        await each_in_turn(*(partial(step, number) for number in range(4)))
+
+    assert done == [0, 1, 2, 3]
+
+
+async def test_a_cancelled_close_does_its_other_steps() -> None:
+    done: list[int] = []
+
+    async def step(number: int) -> None:
+        if number == 1:
+            await asyncio.Event().wait()
+        done.append(number)
+
+    closing = asyncio.create_task(each_in_turn(*(partial(step, number) for number in range(3))))
+    while not done:
+        await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+
+    assert done == [0, 2]
