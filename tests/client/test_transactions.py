@@ -6,7 +6,7 @@ See docs/protocol/transactions.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -17,13 +17,15 @@ from roquet.client.send_result import SendStatus
 from roquet.client.transactions import (
     CHECKS_AT_ONCE_MAX,
     CHECKS_WAITING_MAX,
+    Check,
     CheckBacks,
+    Local,
     TransactionProducer,
     TransactionResult,
     TransactionState,
 )
 from roquet.common.runtime import Runtime
-from roquet.errors import MessageError, ResponseError
+from roquet.errors import ConfigError, MessageError, ResponseError
 from roquet.protocol.headers.transactions import CheckTransactionHeader
 from roquet.protocol.records.message import TRACE_TOPIC, Message
 from roquet.protocol.records.record import Record, decode
@@ -51,7 +53,7 @@ class Ledger:
 
 def producer(
     host: Host,
-    check: Callable[[ReceivedMessage], Awaitable[TransactionState]],
+    check: Check,
     *,
     trace: bool = False,
 ) -> TransactionProducer:
@@ -62,7 +64,7 @@ def producer(
     )
 
 
-def local(state: TransactionState) -> Callable[[Message, str], Awaitable[TransactionState]]:
+def local(state: TransactionState) -> Local:
     async def decide(message: Message, transaction_id: str) -> TransactionState:
         return state
 
@@ -157,6 +159,37 @@ def test_what_the_application_raises_is_raised_and_the_broker_asks(served: Serve
 
     served.run(run)
     assert served.bodies() == ["paid"]
+
+
+def test_plain_functions_decide_as_coroutine_functions_do(served: Served) -> None:
+    ledger = Ledger(later=COMMIT)
+
+    async def run() -> None:
+        async with producer(
+            served.client, lambda message: ledger.states[message.body.decode()]
+        ) as p:
+            now = await p.send_in_transaction(Message("T", b"now"), lambda *_: COMMIT)
+            never = await p.send_in_transaction(Message("T", b"never"), lambda *_: ROLLBACK)
+            await p.send_in_transaction(Message("T", b"later"), lambda *_: UNKNOWN)
+            assert (now.state, never.state) == (COMMIT, ROLLBACK)
+            await asyncio.sleep(15)
+
+    served.run(run)
+    assert served.bodies() == ["now", "later"]
+
+
+def test_a_local_transaction_that_is_no_function_is_refused_before_anything_is_sent(
+    served: Served,
+) -> None:
+    nothing: Any = None
+
+    async def run() -> None:
+        async with producer(served.client, Ledger().check) as p:
+            with pytest.raises(ConfigError, match="local is None: give a coroutine function"):
+                await p.send_in_transaction(Message("T", b"paid"), nothing)
+
+    served.run(run)
+    assert served.records("T") == []
 
 
 def test_a_check_that_fails_leaves_it_open(

@@ -195,6 +195,7 @@ def test_its_delay_levels_and_settings_are_those_that_are_given() -> None:
         ({"settings": {"brokerRole": "SLAVE"}}, "give the number of slaves as `slaves`"),
         ({"settings": {"aclEnable": True}}, "aclEnable"),
         ({"delay_levels": "soon"}, "messageDelayLevel=soon"),
+        ({"delay_levels": ["1s", "5s"]}, "delay_levels=['1s', '5s']: give a text such as"),
     ],
 )
 def test_an_argument_that_cannot_be_used_is_named(options: dict[str, Any], error: str) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from inspect import isawaitable
 from typing import Final, Unpack
 
 from roquet.client._net.outages import level_of
@@ -84,10 +85,18 @@ class TransactionResult:
         return self.send_result.message_id
 
 
-Local = Callable[[Message, str], Awaitable[TransactionState]]
+Local = Callable[[Message, str], Awaitable[TransactionState] | TransactionState]
 """Message, transaction id -> outcome: the local transaction."""
-Check = Callable[[ReceivedMessage], Awaitable[TransactionState]]
+Check = Callable[[ReceivedMessage], Awaitable[TransactionState] | TransactionState]
 """Half message -> outcome. The message's `message_id` is the transaction id."""
+
+
+async def _outcome(given: Awaitable[TransactionState] | TransactionState) -> TransactionState:
+    """What the application's function returned, be it a coroutine function or a plain one.
+
+    A plain one has done its work by now: an error would leave a transaction open that is decided.
+    """
+    return TransactionState(await given if isawaitable(given) else given)
 
 
 class TransactionProducer(Producer):
@@ -177,13 +186,19 @@ class TransactionProducer(Producer):
         broker calls `check`.
 
         :param message: the message; without delay.
-        :param local: runs the local transaction; called with the message and the transaction id.
+        :param local: runs the local transaction; called with the message and the transaction id. A
+            plain function runs in the event loop's thread, and must not block.
         :param timeout_ms: the time in ms for the send, and again for ending the transaction.
+        :raises ConfigError: `local` is no function; nothing was sent.
         :raises MessageError: the message breaks a rule, or has a delay; nothing was sent.
         :raises RoquetError: as `send`. If the message is stored all the same, the broker calls
             `check`.
         """
         self._require_open()
+        if not callable(local):
+            raise ConfigError(
+                f"local is {local!r}: give a coroutine function of a message and a transaction id"
+            )
         stored = await self._send_told(
             message,
             lambda message: self._sender.send(
@@ -193,7 +208,7 @@ class TransactionProducer(Producer):
         )
         state = TransactionState.ROLLBACK
         if stored.status is SendStatus.SEND_OK:
-            state = TransactionState(await local(message, stored.message_id))
+            state = await _outcome(local(message, stored.message_id))
         else:
             log.warning(
                 "transaction rolled back, the half message is not safe: "
@@ -320,4 +335,4 @@ class CheckBacks:
             record.reconsume_times,
         )
         async with self._slots:
-            return TransactionState(await self._check(message))
+            return await _outcome(self._check(message))

@@ -98,6 +98,8 @@ class Cluster:
             raise ConfigError(f"port={port}: allowed is a number from 0 up to 65535")
         if slaves < 0:
             raise ConfigError(f"slaves={slaves}: allowed is a number from 0")
+        if not isinstance(delay_levels, str):
+            raise ConfigError(f"delay_levels={delay_levels!r}: give a text such as '1s 5s 10s'")
         self._folder = None if folder is None else Path(folder)
         self._temporary: Path | None = None
         self._wanted_port = port

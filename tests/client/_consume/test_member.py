@@ -74,7 +74,8 @@ def test_a_topic_that_is_waited_for_is_named_and_the_retry_topic_is_not(
     cluster.run(consume)
     (line,) = [line for line in caplog.messages if line.startswith("topic not found")]
     assert line == (
-        "topic not found, the consumer looks for it every 1 s and waits: group=G topic=later "
+        "topic not found, the consumer looks for it every 1 s (a first send creates it, where "
+        "brokers may create topics): group=G topic=later "
         f"error=no broker has topic later (name servers asked: {NAME_SERVER}): "
         "create it, start its brokers, or check the addresses"
     )

@@ -135,7 +135,8 @@ class Rebalancer:
             return
         self._told.add(topic)
         log.warning(
-            "topic not found, the consumer looks for it every %g s and waits: "
+            "topic not found, the consumer looks for it every %g s (a first send creates it, where "
+            "brokers may create topics): "
             "group=%s topic=%s error=%s",
             LOOK_PERIOD_S,
             self._group,
