@@ -202,6 +202,28 @@ def test_records_of_the_same_size_are_those_that_are_decoded_one_by_one(
 
 
 @pytest.mark.parametrize(
+    ("magic", "topic_size", "properties_size"),
+    [(layout.MAGIC, 200, 0), (layout.MAGIC, 1, 40_000), (layout.MAGIC_V2, 300, 10)],
+)
+def test_records_with_larger_parts_than_4x_writes_are_decoded(
+    magic: int, topic_size: int, properties_size: int
+) -> None:
+    topic_length = topic_size.to_bytes(1 if magic == layout.MAGIC else 2, "big")
+    parts = b"hi" + topic_length + b"t" * topic_size
+    parts += properties_size.to_bytes(2, "big") + b"p" * properties_size
+    size = layout.offset_of("body") + len(parts)
+    head = size.to_bytes(4, "big") + magic.to_bytes(4, "big")
+    data = head + STORED[8 : layout.offset_of("body")] + parts
+
+    found = all_at_once(data * 4)
+
+    assert found == one_by_one(data * 4)
+    assert len(found) == 4
+    assert isinstance(found[3], Record)
+    assert (found[3].topic, found[3].body) == ("t" * topic_size, b"hi")
+
+
+@pytest.mark.parametrize(
     ("at", "byte"),
     [
         (0, 1),  # the size

@@ -191,9 +191,20 @@ def decode_all(data: bytes | bytearray | memoryview) -> Iterator[Record]:
         if record is None:
             record = decode(data, at)
             before, size = size, size_and_magic(data, at)[0]
-            alike = _Alike(record) if size == before else None
+            alike = _alike(record) if size == before else None
         yield record
         at += size
+
+
+def _alike(record: Record) -> _Alike | None:
+    """What decodes records like this one; None if its parts are larger than brokers of 4.x write.
+
+    RocketMQ 5.x has longer topics.
+    """
+    try:
+        return _Alike(record)
+    except ValueError:
+        return None
 
 
 class _Alike:
@@ -202,6 +213,7 @@ class _Alike:
     __slots__ = ("_host_bits", "_pack", "_sizes")
 
     def __init__(self, record: Record) -> None:
+        """:raises ValueError: the topic or the properties are too large."""
         topic, properties = record.topic.encode(), record.properties_text.encode()
         sizes = len(record.body), len(topic), len(properties)
         self._host_bits = record.sys_flag & HOST_BITS
